@@ -25,15 +25,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// codesOf is the only table that maps errors to gRPC codes, following the tables in the CSI
-// specification. The first match wins. When callers receive ABORTED, UNAVAILABLE or
-// DEADLINE_EXCEEDED, they retry, and assume that the call may still be running. An error that a
-// retry cannot resolve must not have one of these codes.
+// codesOf maps errors to gRPC codes, following the tables in the CSI specification. There is no
+// other such table. The first match wins. Callers that receive ABORTED, UNAVAILABLE or
+// DEADLINE_EXCEEDED retry, and assume that the call may still be running. Errors that a retry
+// cannot resolve must not map to these codes.
 var codesOf = []struct {
 	kind error
 	code codes.Code
 }{
-	{request.ErrLeftBehind, codes.Aborted}, // whatever the cause; see failedStage in package node
+	{request.ErrLeftBehind, codes.Aborted}, // regardless of the cause; see failedStage in package node
 	{context.Canceled, codes.Canceled},
 	{request.ErrNoSuchID, codes.NotFound},
 	{request.ErrNoSuchPath, codes.NotFound},
@@ -160,7 +160,7 @@ func Code(err error) codes.Code {
 	return codes.Internal
 }
 
-// remedies contains advice for errors from packages that do not depend on the configuration.
+// remedies contains the advice for errors of packages that know nothing about the configuration.
 var remedies = []struct {
 	kind error
 	text string
@@ -173,8 +173,8 @@ var remedies = []struct {
 }
 
 // Status returns an error as a gRPC status, with its text and, if there is one, the remedy.
-// Kubernetes shows the text in an event, and counts events with identical text. Therefore the text
-// for a target failure contains only the target and the cause; the log contains the rest.
+// Kubernetes shows the text in an event, and counts events with identical text. The text for a
+// target failure therefore contains only the target and the cause; the log contains the details.
 func Status(err error) error {
 	if err == nil {
 		return nil
@@ -198,7 +198,7 @@ func logText(err error) string {
 
 func withRemedy(text string, err error) string {
 	var e *spdkrpc.Error
-	if errors.As(err, &e) && e.Code == jsonrpc.CodeTooMany { // the message already says what to do
+	if errors.As(err, &e) && e.Code == jsonrpc.CodeTooMany { // the message already contains a remedy
 		return text
 	}
 	lost := lostTarget(err) != nil
@@ -211,7 +211,7 @@ func withRemedy(text string, err error) string {
 }
 
 // failedTarget returns the target failure that determines an error's code. It returns nil if there
-// is no target failure, or if the error's own text is needed to understand the error.
+// is no target failure, or if the text of the error itself is needed to understand it.
 func failedTarget(err error) *request.TargetError {
 	var t *request.TargetError
 	if !errors.As(err, &t) || t.Cause == "" {
@@ -229,8 +229,8 @@ func failedTarget(err error) *request.TargetError {
 }
 
 // lostTarget is like failedTarget, but only for targets that could not be reached or did not
-// respond. Any one of several concurrent calls may be the first to fail. Which call fails first
-// must make no difference to callers, because they retry all of these calls.
+// respond. Any of several concurrent calls may fail first. The choice must make no difference to
+// callers, because they retry all of these calls.
 func lostTarget(err error) *request.TargetError {
 	if t := failedTarget(err); t != nil && t.Lost {
 		return t

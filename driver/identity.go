@@ -10,7 +10,7 @@ import (
 // DefaultName is the driver's default name, which is the same as spdk-csi's.
 const DefaultName = "csi.spdk.io"
 
-// Identity implements CSI's identity service.
+// Identity implements the CSI identity service.
 type Identity struct {
 	csi.UnimplementedIdentityServer
 	Name, Version string
@@ -39,7 +39,7 @@ func (i *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	return resp, nil
 }
 
-// Probe reports that the process is working. The state of targets does not matter. If the liveness
+// Probe reports that the process is working, regardless of the state of targets. If the liveness
 // probe failed because of one target, Kubernetes would restart a healthy driver and interrupt work
 // on the other targets.
 func (i *Identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {

@@ -24,7 +24,7 @@ import (
 
 const secretKey = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 
-// A wrong is a kind of defect on a target, and the finding that the defect must cause.
+// A wrong describes a defect on a target and the finding that it must cause.
 type wrong struct {
 	name string
 	over export.Transport // TCP if empty
@@ -51,7 +51,7 @@ var wrongs = []wrong{
 	{name: "export without a host", kind: doctor.HalfMade, says: "no host is admitted", make: func(t *testing.T, f *fixture) []string {
 		v := f.create(t, "half")
 		require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))
-		return nil // a publication may be about to complete it
+		return nil // not a defect: a publication may be about to complete the export
 	}},
 	{name: "export without a listener", kind: doctor.HalfMade, says: "lacks its namespace or listener", make: func(t *testing.T, f *fixture) []string {
 		v := f.create(t, "half")
@@ -110,7 +110,7 @@ var wrongs = []wrong{
 		return []string{name}
 	}},
 	{name: "authentication group that no target node has", over: export.ISCSI, kind: doctor.LeakedKey, says: "no host authenticates with it", make: func(t *testing.T, f *fixture) []string {
-		for _, tag := range []int32{7, 1<<30 + 5} { // an administrator created the first one
+		for _, tag := range []int32{7, 1<<30 + 5} { // an administrator created the first group
 			require.NoError(t, f.rpc.ISCSICreateAuthGroup(t.Context(), spdkrpc.ISCSICreateAuthGroupParams{Tag: tag, Secrets: []spdkrpc.ISCSIAuthSecret{{User: "u", Secret: "correct-horse-1"}, {User: "spdkgate volume x", Secret: "nobody-knows-it"}}}))
 		}
 		t.Cleanup(func() {
@@ -206,8 +206,8 @@ var wrongs = []wrong{
 	}},
 }
 
-// healthy creates one of each kind of object that the driver creates, and some objects that belong
-// to others.
+// healthy creates an object of each kind that the driver creates, and some objects that belong to
+// others.
 func (f *fixture) healthy(t *testing.T) {
 	ctx := t.Context()
 	v := f.create(t, "pvc-1")
@@ -229,8 +229,8 @@ func (f *fixture) healthy(t *testing.T) {
 	require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"iqn.2016-06.example:others"}, Netmasks: []string{"ANY"}}))
 }
 
-// The doctor command reports exactly the defects that exist. A check changes nothing, and a repair
-// removes only the defect.
+// Doctor reports exactly the defects that exist. A check changes nothing, and a repair removes only
+// the defect.
 func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 	for _, w := range wrongs {
 		t.Run(w.name, func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 	}
 }
 
-// An unresponsive target is reported as a finding, and the other targets are still read.
+// Doctor reports an unresponsive target as a finding, and still reads the other targets.
 func TestUnreachableTargetIsAFinding(t *testing.T) {
 	simulatedOnly(t)
 	up, down := newFixture(t, export.TCP), newFixture(t, export.TCP)
@@ -282,7 +282,7 @@ func TestUnreachableTargetIsAFinding(t *testing.T) {
 	assert.Equal(t, doctor.LeakedExport, found[1].Kind)
 }
 
-// If the configuration does not name any lvstores, an export is not removed, because it may belong
+// If the configuration names no lvstores, doctor does not remove an export, because it may belong
 // to a volume in an lvstore that is not loaded.
 func TestExportIsNotRemovedIfNoLvstoresAreConfigured(t *testing.T) {
 	f := newFixture(t, export.TCP)
@@ -293,7 +293,7 @@ func TestExportIsNotRemovedIfNoLvstoresAreConfigured(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "add lvstores")
 }
 
-// An export with connected hosts is reported but not removed.
+// Doctor reports an export with connected hosts, but does not remove it.
 func TestConnectedExportIsNotRemoved(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	gone := uuid.NewString()
@@ -307,9 +307,9 @@ func TestConnectedExportIsNotRemoved(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "nqn.host")
 }
 
-// An object that has changed since it was found is not repaired. In this test, the internal
-// snapshot's clone now has a host. An export without a host is never deleted, because a publication
-// could admit a host at the same moment, and would then lose the export.
+// Doctor does not repair an object that has changed since the finding. In this test, the clone of
+// the internal snapshot gets a host. An export without a host is never deleted, because a
+// concurrent publication could admit a host and would then lose its export.
 func TestChangedObjectsAreNotRepaired(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")
@@ -328,8 +328,8 @@ func TestChangedObjectsAreNotRepaired(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// Objects that a running call creates temporarily are not reported. Either they no longer exist
-// when the target is read again, or the call holds their lock.
+// Doctor does not report the temporary objects of a running call. Either they no longer exist when
+// doctor reads the target again, or the call holds their lock.
 func TestObjectsOfRunningCallsAreNotReported(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")

@@ -7,13 +7,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A FaultyCaller passes calls on to Caller, except for one call, which it makes fail. It is safe
-// for concurrent use.
+// A FaultyCaller passes all calls to Caller except one, which it makes fail. It is safe for
+// concurrent use.
 type FaultyCaller struct {
 	spdkrpc.Caller
 	mu       sync.Mutex
 	calls    int
-	at       int // index of the call to fail: 1 for the next one, 0 for none
+	at       int // index of the call to fail: 1 for the next call, 0 for none
 	executed bool
 	deadly   bool
 	answer   *spdkrpc.Error
@@ -22,7 +22,7 @@ type FaultyCaller struct {
 
 // FailCall makes the n-th call from now on fail; 1 is the next call, and 0 means none. If executed
 // is true, the target executes the call, and only the reply is lost. If deadly is true, all later
-// calls also fail, as if the caller had died.
+// calls fail as well, as if the caller had died.
 func (f *FaultyCaller) FailCall(n int, executed, deadly bool) {
 	f.set(n, executed, deadly, nil)
 }
@@ -32,7 +32,7 @@ func (f *FaultyCaller) RefuseCall(n int) {
 	f.set(n, false, false, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603, Message: "injected failure"})
 }
 
-// Reset ends the failures, and starts to count calls from 0 again.
+// Reset stops the failures and restarts the count of calls at 0.
 func (f *FaultyCaller) Reset() { f.set(0, false, false, nil) }
 
 func (f *FaultyCaller) set(n int, executed, deadly bool, answer *spdkrpc.Error) {
@@ -48,8 +48,7 @@ func (f *FaultyCaller) Calls() int {
 	return f.calls
 }
 
-// FailedMethod returns the method of the call that failed, or an empty string if none has failed
-// yet.
+// FailedMethod returns the method of the failed call, or an empty string if no call has failed yet.
 func (f *FaultyCaller) FailedMethod() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,17 +84,17 @@ func lostReply(method string) error {
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
 }
 
-// A FirstCall runs functions around the first call of Method, for example the actions of another
-// controller at that moment. All other calls are passed on to Caller.
+// A FirstCall runs functions around the first call of Method, for example to simulate another
+// controller that acts at the same time. It passes all other calls to Caller.
 type FirstCall struct {
 	spdkrpc.Caller
 	Method string
-	// Before is called before the target receives the call. If Before returns an error, the error
-	// is the response, and the target never receives the call.
+	// Before is called before the target receives the call. If Before returns an error, Call
+	// returns that error, and the target never receives the call.
 	Before func(ctx context.Context, params any) error
 	// After is called after the target has executed the call.
 	After func(ctx context.Context)
-	// LoseReply loses the target's response.
+	// LoseReply drops the target's response.
 	LoseReply bool
 
 	once sync.Once
@@ -128,8 +127,8 @@ func (c *FirstCall) Call(ctx context.Context, method string, params, result any)
 	return err
 }
 
-// Connected makes hosts appear connected to every subsystem. No host connects to a simulated target
-// by itself.
+// Connected makes hosts appear connected to every subsystem, because no real host connects to a
+// simulated target.
 type Connected struct {
 	spdkrpc.Caller
 	Hosts []string // host NQNs
@@ -146,8 +145,8 @@ func (c Connected) Call(ctx context.Context, method string, params, result any) 
 	return err
 }
 
-// AmbiguousQueries responds to every query for one subsystem as if its parameters were wrong. SPDK
-// gives this response for a subsystem that does not exist, but possibly also for other reasons.
+// AmbiguousQueries responds to every query for one subsystem with the error for wrong parameters.
+// SPDK returns this error for a subsystem that does not exist, but possibly for other reasons too.
 type AmbiguousQueries struct{ spdkrpc.Caller }
 
 // Call implements [spdkrpc.Caller].

@@ -17,8 +17,8 @@ func Host(node string) export.Host {
 	return export.Host{NQN: "nqn.2014-08.org.nvmexpress:uuid:" + id, IQN: "iqn.2026-11.io.spdkgate:host:" + id}
 }
 
-// MultipathHost returns the host of a node with native multipath, which connects under a second
-// NQN. The same name always yields the same host.
+// MultipathHost returns the host of a node with native multipath, which connects with a second NQN.
+// The same name always yields the same host.
 func MultipathHost(node string) export.Host {
 	h := Host(node)
 	id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(node))
@@ -57,7 +57,8 @@ func ensureTCP(t *testing.T, rpc *spdkrpc.Client) {
 	}
 }
 
-// Subsystem returns the subsystem that exports a volume, which must exist.
+// Subsystem returns the subsystem that exports a volume. It fails the test if there is no such
+// subsystem.
 func Subsystem(t *testing.T, rpc *spdkrpc.Client, volume string) spdkrpc.NVMfSubsystem {
 	t.Helper()
 	subs, err := rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{NQN: new(export.NQN(volume))})

@@ -43,8 +43,8 @@ func (l *Log) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Serve runs a server on its own UNIX socket, and returns a connection to it. stop stops the server
-// and returns the result of its Serve.
+// Serve runs a server on its own UNIX socket, and returns a connection to that socket. stop stops
+// the server and returns the result of its method Serve.
 func Serve(t *testing.T, s interface {
 	Serve(ctx context.Context, l net.Listener) error
 }) (conn *grpc.ClientConn, stop func() error) {
@@ -70,7 +70,7 @@ func RequireCode(t *testing.T, want codes.Code, err error, text ...string) {
 	}
 }
 
-// Retry repeats a call while its code, as codeOf returns it, tells callers to retry.
+// Retry repeats a call while codeOf returns a retryable code for its error.
 func Retry[T any](codeOf func(error) codes.Code, call func() (T, error)) (T, error) {
 	for {
 		v, err := call()
@@ -80,7 +80,7 @@ func Retry[T any](codeOf func(error) codes.Code, call func() (T, error)) (T, err
 	}
 }
 
-// Writer is the capability of most volumes: mounted, for one writing node.
+// Writer returns the capability of most volumes: mounted, for one writing node.
 func Writer() *csi.VolumeCapability {
 	return Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, false)
 }

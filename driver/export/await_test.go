@@ -30,7 +30,7 @@ func (a *awaited) Call(ctx context.Context, method string, params, result any) e
 	return a.Caller.Call(ctx, method, params, result)
 }
 
-// lostReplies loses the response to each call of a method.
+// lostReplies drops the response to each call of a method.
 type lostReplies struct {
 	spdkrpc.Caller
 	method string
@@ -45,8 +45,8 @@ func (l lostReplies) Call(ctx context.Context, method string, params, result any
 }
 
 // TestChangesByOtherCallsAreAwaited verifies that a call waits until the configuration is saved if
-// one of its steps was already done by another call. Steps that the target has confirmed to the
-// call itself are already saved.
+// another call has already done one of its steps. Steps that the target has confirmed to the call
+// itself are already saved.
 func TestChangesByOtherCallsAreAwaited(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	type call = func(ctx context.Context, s *export.Service, id string) error
@@ -90,8 +90,8 @@ func TestChangesByOtherCallsAreAwaited(t *testing.T) {
 	}
 }
 
-// heldQuery delays the response to the first query for a fenced host's mark until the channel
-// answer is closed. The target executes the query immediately.
+// heldQuery delays the response to the first query for a host's fence mark until the channel answer
+// is closed. The target executes the query immediately.
 type heldQuery struct {
 	spdkrpc.Caller
 	once     sync.Once
@@ -114,8 +114,8 @@ func (q *heldQuery) Call(ctx context.Context, method string, params, result any)
 	return err
 }
 
-// TestEarlierFenceQueryIsIgnored verifies that an export ignores a query for the host's mark that
-// began before the export, because the host may have been fenced since then.
+// TestEarlierFenceQueryIsIgnored verifies that an admission does not use the result of a query for
+// the host's mark that began before the admission. The host may have been fenced since then.
 func TestEarlierFenceQueryIsIgnored(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	first, second, n1 := f.bdev(t), f.bdev(t), drivertest.MultipathHost("n1")
@@ -132,7 +132,7 @@ func TestEarlierFenceQueryIsIgnored(t *testing.T) {
 		_, late = s.Admit(t.Context(), second, n1, func(context.Context) error { close(began); return nil })
 	})
 	<-began
-	time.Sleep(20 * time.Millisecond) // time for the call to join the held query, if it wrongly does
+	time.Sleep(20 * time.Millisecond) // time for a faulty call to join the delayed query
 	close(held.answer)
 	calls.Wait()
 	require.NoError(t, early)

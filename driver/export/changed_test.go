@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// node creates a volume's iSCSI target as the service does, but with another bdev or without the
-// node's initiator group.
+// node creates the iSCSI target of a volume as the service does, but with another bdev or without
+// the node's initiator group.
 func (f *fixture) node(t *testing.T, id, bdev string, maps ...spdkrpc.ISCSIPGIGMap) {
 	t.Helper()
 	require.NoError(t, f.rpc.ISCSICreateTargetNode(t.Context(), spdkrpc.ISCSICreateTargetNodeParams{
@@ -53,7 +53,7 @@ func TestForeignISCSITargetIsNotChanged(t *testing.T) {
 		assert.Empty(t, e.NotListening)
 		assert.True(t, e.Complete)
 	}
-	// With another portal configured, Inspect reports that no export is reachable there.
+	// If another portal is configured, Inspect reports that no export is reachable there.
 	elsewhere := f.listeningOn(export.Portal{Addr: "127.0.0.1", Port: "3261"})
 	found, err = elsewhere.Inspect(t.Context())
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestForeignISCSITargetIsNotChanged(t *testing.T) {
 	}
 }
 
-// iSCSI targets whose names do not match a volume do not count as the driver's exports.
+// Inspect ignores iSCSI targets with names that do not match a volume.
 func TestOtherISCSITargetsAreNotInspected(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1")))
@@ -76,7 +76,7 @@ func TestOtherISCSITargetsAreNotInspected(t *testing.T) {
 	assert.Len(t, found.Exports, 1)
 }
 
-// A call that cannot create its claim on the portal group returns ErrBusy only if another
+// A call that cannot create its claim to the portal group returns ErrBusy only if another
 // controller has a claim.
 func TestUncertainPortalGroupClaimIsReadBack(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
@@ -91,8 +91,8 @@ func TestUncertainPortalGroupClaimIsReadBack(t *testing.T) {
 	require.NoError(t, admit(t.Context(), f.Service, id, n1))
 }
 
-// Another controller holds the claim when this call tries to create its own, and releases it before
-// this call reads it.
+// Another controller has the claim when this call tries to create its own claim, and removes the
+// claim before this call reads it.
 func TestReleasedPortalGroupClaimIsIgnored(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	exists := func(context.Context, any) error {
@@ -155,7 +155,7 @@ func TestReassignedInitiatorGroupIsNotUsed(t *testing.T) {
 	require.ErrorContains(t, err, "changed during the call")
 }
 
-// If the volume's bdev has disappeared for a while, for example because of a hot removal, the next
+// If the bdev of a volume disappears temporarily, for example because of a hot removal, the next
 // publication adds the bdev again.
 func TestMissingLUNIsAddedAgain(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
@@ -174,7 +174,8 @@ func TestMissingLUNIsAddedAgain(t *testing.T) {
 	assert.Equal(t, id, luns[0].BdevName)
 }
 
-// A subsystem that is created between two reads is reported as busy, not as an SPDK error.
+// If a subsystem is created between two reads, the call reports that the volume is busy instead of
+// returning an SPDK error.
 func TestSubsystemIsCreatedWhileItsHostsAreListed(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id := f.bdev(t)
@@ -190,8 +191,8 @@ func TestSubsystemIsCreatedWhileItsHostsAreListed(t *testing.T) {
 	require.NoError(t, f.CheckHoldsIO(t.Context(), uuid.NewString()), "it is not exported")
 }
 
-// RemoveUnusedGroup does not remove a group whose tag was reassigned to another node after the call
-// of Inspect.
+// RemoveUnusedGroup keeps a group if its tag was reassigned to another node after the call of
+// Inspect.
 func TestOnlyTheInspectedGroupIsRemoved(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	n1, n2, stranger := drivertest.Host("n1").IQN, drivertest.Host("n2").IQN, "iqn.2016-06.example:others"

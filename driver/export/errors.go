@@ -3,12 +3,12 @@ package export
 import "errors"
 
 // Kinds of failure. Each error of this package wraps one of these kinds or an error of spdkrpc, and
-// its text says what to do.
+// its text includes a remedy.
 var (
 	// ErrInUse means that another host is admitted to the volume, or connected to it.
 	ErrInUse = errors.New("in use")
-	// ErrBusy means that the export changed during the call, or that another operation on it is in
-	// progress. After ErrBusy, the caller may retry.
+	// ErrBusy means that the export changed during the call, or that another operation on the
+	// export is in progress. The caller may retry.
 	ErrBusy = errors.New("busy")
 	// ErrNotShareable means that the volume cannot be exported to several hosts at a time.
 	ErrNotShareable = errors.New("not supported")

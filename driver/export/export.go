@@ -16,24 +16,24 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Transport is the protocol over which a target exports its volumes.
+// Transport is the protocol that a target uses to export its volumes.
 type Transport string
 
-// The transports, with SPDK's names.
+// The transports, as SPDK names them.
 const (
 	TCP   Transport = "TCP"
 	RDMA  Transport = "RDMA"
 	ISCSI Transport = "iSCSI"
 )
 
-// A Host contains the names by which targets identify a node.
+// A Host contains the names that targets use to identify a node.
 type Host struct {
 	NQN string // NVMe host NQN
-	// Multipath is a second NQN, under which a node with native multipath connects. Such a node
+	// Multipath is a second NQN, which a node with native multipath connects with. Such a node
 	// holds back its I/O while a volume is frozen. Multipath is empty for other nodes.
 	Multipath string
 	IQN       string // iSCSI initiator name
-	// Keys contains the secrets with which the host must authenticate; nil if it does not need to
+	// Keys contains the secrets that the host must authenticate with; nil if it need not
 	// authenticate.
 	Keys *hostauth.Keys
 }
@@ -43,8 +43,8 @@ func (h Host) is(hostNQN string) bool {
 	return hostNQN == h.NQN || hostNQN == h.Multipath && h.Multipath != ""
 }
 
-// isMultipath reports whether a host NQN is the Multipath name of a Host. Only these names contain
-// a UUID with version 8 or 14.
+// isMultipath reports whether a host NQN is the Multipath name of a Host. Only such names contain a
+// UUID with version 8 or 14.
 func isMultipath(hostNQN string) bool {
 	text, ok := strings.CutPrefix(hostNQN, "nqn.2014-08.org.nvmexpress:uuid:")
 	id, err := uuid.Parse(text)
@@ -70,9 +70,8 @@ func (p Portal) isIPv6() bool {
 	return err == nil && ip.Is6()
 }
 
-// is reports whether addr and port, as SPDK reports them, match the portal. IP addresses are
-// compared by value, because an address can be spelled in several ways. Host names are compared as
-// strings.
+// is reports whether addr and port, as SPDK reports them, match the portal. It compares IP
+// addresses by value, because an address can be spelled in several ways, and host names as strings.
 func (p Portal) is(addr, port string) bool { return p.Port == port && sameAddr(p.Addr, addr) }
 
 func sameAddr(a, b string) bool {
@@ -85,14 +84,14 @@ func sameAddr(a, b string) bool {
 type Config struct {
 	Name      string // the target's name, for messages
 	Transport Transport
-	// Listen contains the portals on which the target listens for nodes, with the addresses that
-	// the target itself uses. Every export listens on all of these portals.
+	// Listen contains the portals where the target listens for nodes, with the addresses that the
+	// target itself uses. Every export listens on all of these portals.
 	Listen []Portal
 	// KeyPrefix is the prefix of the names of the driver's keys on the target; empty means
 	// DefaultKeyPrefix.
 	KeyPrefix string
-	// ClaimPatience is the time for which this controller respects another controller's claim to
-	// create the portal group; 0 means DefaultClaimPatience.
+	// ClaimPatience is how long this controller respects another controller's claim to create the
+	// portal group; 0 means DefaultClaimPatience.
 	ClaimPatience time.Duration
 }
 
@@ -122,7 +121,7 @@ type Service struct {
 	*Target
 	rpc            *spdkrpc.Client
 	refusesUnknown atomic.Bool    // set by missingOrRefused
-	marks          coalesce.Group // combines concurrent reads of fenced hosts' marks
+	marks          coalesce.Group // combines concurrent reads of fence marks
 }
 
 // Service returns a service that calls the target through client.
@@ -133,7 +132,7 @@ type Admission struct {
 	// Multipath reports whether the export also admits the host under the NQN Host.Multipath.
 	Multipath bool
 	// NotListening is the reason why the target does not listen on some of its portals for this
-	// volume, or nil if it listens on all of them.
+	// volume, or nil if it listens on all portals.
 	NotListening error
 }
 
@@ -143,8 +142,8 @@ type Admission struct {
 // spdk-csi and admit every host, and restricts them to this host.
 //
 // If the host has keys, Admit requires it to authenticate with them, and fails with
-// [ErrNoAuthentication] if the target does not support that. For a host that was admitted with
-// other keys, Admit replaces the keys without ending the host's connections.
+// [ErrNoAuthentication] if the target does not support authentication. For a host that was admitted
+// with other keys, Admit replaces the keys without ending the host's connections.
 //
 // Admit calls mayExport while it reads the target's state, and changes nothing unless mayExport
 // succeeds.
@@ -155,10 +154,10 @@ func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(c
 	return nvmf{s}.admit(ctx, id, h, false, mayExport)
 }
 
-// Share makes a volume reachable for one more host, in addition to others that share it. It fails
-// with [ErrInUse] while the volume is exported exclusively to another host. Over iSCSI it fails
-// with [ErrNotShareable], because SPDK cannot end the sessions of one initiator while keeping those
-// of others.
+// Share makes a volume reachable for one more host, in addition to the hosts that already share it.
+// It fails with [ErrInUse] while the volume is exported exclusively to another host. Over iSCSI it
+// fails with [ErrNotShareable], because SPDK cannot end the sessions of one initiator without
+// ending those of other initiators.
 func (s *Service) Share(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
 	if err := s.CheckShareable(); err != nil {
 		return Admission{}, err
@@ -175,9 +174,9 @@ func (c Config) CheckShareable() error {
 	return nil
 }
 
-// Withdraw ends a host's admission, or the admissions of all hosts if h is nil. It removes the
-// export when the last host is removed. The target closes the connections of withdrawn hosts.
-// Withdraw succeeds if the host is not admitted.
+// Withdraw ends the admission of a host, or of all hosts if h is nil, and closes their connections.
+// It removes the export when the last host is removed. Withdraw succeeds if the host is not
+// admitted.
 func (s *Service) Withdraw(ctx context.Context, id string, h *Host) error {
 	if s.Transport == ISCSI {
 		return iscsi{s}.withdraw(ctx, id, h)

@@ -132,7 +132,7 @@ func operationsThatMayFail(t *testing.T) []faultyOperation {
 	}
 }
 
-// TestExportRecoversFromFailureOfAnyCall fails each call of each operation. The operation must
+// TestExportRecoversFromFailureOfAnyCall makes each call of each operation fail. The operation must
 // report success only if all of its steps are done, and a retry must complete it.
 func TestExportRecoversFromFailureOfAnyCall(t *testing.T) {
 	if realtarget.Given() {
@@ -193,7 +193,7 @@ func failEachCall(t *testing.T, tr export.Transport, op faultyOperation) {
 				require.NoError(t, err, "%s: the target shows that the call was executed", where)
 			}
 			if _, err = op.do(t.Context(), f.Service); errors.Is(err, export.ErrBusy) {
-				continue // the first call's claim counts as another controller's until it is old enough
+				continue // the first call's claim looks like that of another controller until it is old enough
 			}
 			require.NoError(t, err, where)
 			assert.Equal(t, want, f.exported(t, op.leaves), where)
@@ -213,7 +213,7 @@ func isTime(serial string) bool {
 	return err == nil
 }
 
-// withoutTimes removes the times at which hosts were fenced from an operation's result.
+// withoutTimes removes fencing times from the result of an operation.
 func withoutTimes(result any) any {
 	if all, ok := result.(export.Inspection); ok {
 		for i := range all.Fenced {
@@ -223,17 +223,17 @@ func withoutTimes(result any) any {
 	return result
 }
 
-// exported returns everything that a target exports. It omits initiator groups if the operation may
-// leave behind unused ones.
+// exported returns everything that a target exports. withoutGroups omits the initiator groups, for
+// operations that may leave behind unused groups.
 func (f *fixture) exported(t *testing.T, withoutGroups bool) []any {
 	t.Helper()
 	subsystems, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
 	require.NoError(t, err)
 	for i, s := range subsystems {
-		if s.SerialNumber != nil && isTime(*s.SerialNumber) { // a fenced host's mark
+		if s.SerialNumber != nil && isTime(*s.SerialNumber) { // a fence mark
 			subsystems[i].SerialNumber = new("time")
 		}
-		// Hosts are added concurrently.
+		// Sort the hosts, because they are added concurrently.
 		slices.SortFunc(s.Hosts, func(a, b spdkrpc.NVMfSubsystemHost) int { return strings.Compare(a.NQN, b.NQN) })
 	}
 	nodes, err := f.rpc.ISCSIGetTargetNodes(t.Context())

@@ -17,7 +17,7 @@ import (
 )
 
 // The target marks each fenced host with a special object: a subsystem without namespaces, hosts or
-// listeners, or, over iSCSI, an initiator group to which no target node refers. SPDK saves both
+// listeners, or, over iSCSI, an initiator group that no target node refers to. SPDK saves both
 // kinds of objects in its configuration. No volume is exported to a host that has a mark.
 //
 // Fence sets the mark before it lists the exports, and an export reads the mark before and after it
@@ -40,7 +40,7 @@ type Fencing struct {
 	Problem string
 }
 
-// Fence removes a host from all exports of the target, including those that the driver did not
+// Fence removes a host from all exports of the target, including exports that the driver did not
 // create. It also marks the host, so that Admit and Share refuse the host with [ErrFenced] until
 // Unfence is called. The target closes the host's connections. node is a readable name for the
 // host.
@@ -55,7 +55,7 @@ func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) (
 	return nvmf{s}.fence(ctx, h, node, dryRun)
 }
 
-// Unfence removes a host's mark. The result was reports whether the host was marked.
+// Unfence removes a host's mark. was reports whether the host was marked.
 func (s *Service) Unfence(ctx context.Context, h Host, dryRun bool) (was bool, err error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.unfence(ctx, h, dryRun)
@@ -130,7 +130,7 @@ func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all 
 			all = all[:0]
 		}
 	}
-	// A call in flight may admit the host again before it reads the mark.
+	// Repeat, because a call in flight may admit the host again before it reads the mark.
 	for range 3 {
 		admitted, open, err := n.withHost(ctx, h)
 		if err != nil {
@@ -161,7 +161,8 @@ func printable(node string) string {
 	return text[:min(len(text), 40)]
 }
 
-// withHost lists the subsystems that admit a host, and those that admit every host.
+// withHost lists the subsystems that admit a host, and separately the subsystems that admit every
+// host.
 func (n nvmf) withHost(ctx context.Context, h Host) (admitted []spdkrpc.NVMfSubsystem, open []Fencing, err error) {
 	subs, err := n.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	if err != nil {
@@ -179,7 +180,7 @@ func (n nvmf) withHost(ctx context.Context, h Host) (admitted []spdkrpc.NVMfSubs
 }
 
 func (n nvmf) removeFromEach(ctx context.Context, subs []spdkrpc.NVMfSubsystem, h Host) error {
-	var g errgroup.Group // remove the host from each subsystem, even if others fail
+	var g errgroup.Group // remove the host from every subsystem, even if some removals fail
 	g.SetLimit(hostsInFlight)
 	var mu sync.Mutex
 	var failed []error
@@ -262,8 +263,8 @@ func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, e
 	return all, fmt.Errorf("%w: exports to the node keep reappearing: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
 }
 
-// withHost lists the target nodes that only this host can use, and separately those that other
-// hosts can use as well, because SPDK cannot end the sessions of a single initiator.
+// withHost lists the target nodes that only this host can use, and separately the target nodes that
+// other hosts can use too, because SPDK cannot end the sessions of a single initiator.
 func (i iscsi) withHost(now iscsiState, h Host) (alone []string, others []Fencing) {
 	for _, node := range now.nodes {
 		var names []string

@@ -28,8 +28,8 @@ func (f *fixture) admitted(t *testing.T, h export.Host, volumes ...string) (n in
 	return n
 }
 
-// A fenced host loses access to all exports, and is not admitted to any others. Other hosts keep
-// their access.
+// A fenced host loses access to all exports, and no other export admits it. Other hosts keep their
+// access.
 func TestFencedHostLosesAllExports(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
@@ -120,8 +120,8 @@ func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, admit(ctx, f.Service, id, n1))
 			require.NoError(t, admit(ctx, f.Service, other, n1))
-			// n1 is fenced under n2's mark, because only the unique part of the NQN determines
-			// which host is fenced.
+			// Only the unique part of the NQN determines which host is fenced, so n1 is fenced by
+			// the mark of n2.
 			fenced := n1
 			fenced.NQN = mark.NQN
 			if tr == export.TCP {

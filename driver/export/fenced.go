@@ -10,15 +10,16 @@ import (
 // A FencedHost is a host that [Service.Fence] marked.
 type FencedHost struct {
 	id string
-	// Label is a readable name of the host, limited to the mark's 40 printable characters; empty
+	// Label is a readable name of the host, limited to the 40 printable characters of a mark; empty
 	// over iSCSI.
 	Label string
-	// Since is the time at which the mark was set, in UTC and whole seconds. Since is zero over
-	// iSCSI, and for marks set by earlier releases.
+	// Since is the time when the mark was set, in UTC and whole seconds. It is zero over iSCSI, and
+	// for marks set by earlier releases.
 	Since time.Time
 }
 
-// markTime is the format of the time in a mark's serial number, which has at most 20 characters.
+// markTime is the format of the time in the serial number of a mark. NVMe limits serial numbers to
+// 20 characters.
 const markTime = "20060102T150405Z"
 
 // Is reports whether the mark belongs to h.

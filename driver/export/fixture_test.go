@@ -16,9 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A fixture is a target with bdevs to export: a simulated target, or a real one if SPDK_SOCK is
-// set. Tests that need real volumes, such as tests of crashes between two steps, are in package
-// volume.
+// A fixture is a target with bdevs to export. The target is simulated, or real if SPDK_SOCK is set.
+// Tests that need real volumes, such as tests of crashes between two steps, are in package volume.
 type fixture struct {
 	*export.Service
 	rpc   *spdkrpc.Client // without injected faults
@@ -26,7 +25,7 @@ type fixture struct {
 }
 
 // newFixture starts a simulated target of an SPDK release; an empty release means the simulation's
-// default. A real target has its own release.
+// default. release has no effect on a real target.
 func newFixture(t *testing.T, tr export.Transport, release string) *fixture {
 	t.Helper()
 	var socket string
@@ -50,7 +49,7 @@ func newFixture(t *testing.T, tr export.Transport, release string) *fixture {
 	return f
 }
 
-// bdev creates a bdev whose name is its UUID, as with a volume.
+// bdev creates a bdev with its UUID as its name, as with a volume.
 func (f *fixture) bdev(t *testing.T) string {
 	t.Helper()
 	id := uuid.NewString()
@@ -69,14 +68,14 @@ func (f *fixture) through(c spdkrpc.Caller) *export.Service {
 	return f.Target.Service(spdkrpc.NewClient(c))
 }
 
-// listeningOn returns a service in another process, whose configuration contains other portals.
+// listeningOn returns the service of another process with other portals in its configuration.
 func (f *fixture) listeningOn(portals ...export.Portal) *export.Service {
 	config := f.Config
 	config.Listen = portals
 	return export.NewTarget(config).Service(spdkrpc.NewClient(f.fault))
 }
 
-// otherController returns a service in another process.
+// otherController returns the service of another process.
 func (f *fixture) otherController(c spdkrpc.Caller) *export.Service {
 	return export.NewTarget(f.Config).Service(spdkrpc.NewClient(c))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A node's initiator group is never removed during an export to that node.
+// The initiator group of a node is never removed during an export to that node.
 func TestInitiatorGroupIsNotRemovedDuringAnExport(t *testing.T) {
 	u := newGroupUse()
 	leave, err := u.enter(t.Context(), "a")

@@ -54,7 +54,7 @@ func TestVolumeIsExportedToOneHostAtATime(t *testing.T) {
 	}
 }
 
-// The subsystem's only namespace is the volume, identified by its UUID, and no other host is
+// The volume, identified by its UUID, is the subsystem's only namespace, and no other host is
 // admitted.
 func TestSubsystemBelongsToItsVolume(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
@@ -90,7 +90,7 @@ func TestBothHostNamesAreAdmitted(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, exists)
 
-	require.NoError(t, admit(ctx, f.Service, old, n1)) // created as by an earlier version
+	require.NoError(t, admit(ctx, f.Service, old, n1)) // as created by an earlier version
 	admission, err := f.Admit(ctx, old, h, mayExport)
 	require.NoError(t, err)
 	assert.False(t, admission.Multipath, "the subsystem reports no ANA")
@@ -134,8 +134,8 @@ func TestFreezeRequiresHostsThatQueueIO(t *testing.T) {
 	require.NoError(t, iscsi.CheckHoldsIO(ctx, id), "the proxy refuses to freeze iSCSI volumes")
 }
 
-// An export that spdk-csi has created admits every host, so only its connections show which hosts
-// are using it.
+// An export created by spdk-csi admits every host, so only its connections show which hosts are
+// using it.
 func TestConnectionsShowUsersOfLegacyExports(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, ctx := f.bdev(t), t.Context()
@@ -204,8 +204,8 @@ func TestAmbiguousErrorsDependOnTheRelease(t *testing.T) {
 	}
 }
 
-// After an ambiguous response to a query, the driver does not export, withdraw or remove anything.
-// Before v26.09, the driver refuses the call; on v26.09 and later, SPDK itself refuses to create a
+// After an ambiguous response to a query, the driver exports, withdraws and removes nothing. Before
+// v26.09, the driver refuses the call; on v26.09 and later, SPDK itself refuses to create a
 // subsystem that exists.
 func TestAmbiguousQueryChangesNothing(t *testing.T) {
 	for _, release := range []string{"v26.05", "v26.09"} {

@@ -15,8 +15,8 @@ import (
 const hostsInFlight = 32
 
 // Hosts returns, for each volume, the NQNs or initiator names of the hosts that can use its export.
-// For an incomplete export, such as one on a target that has lost its configuration, Hosts returns
-// no hosts.
+// It returns no hosts for an incomplete export, for example if the target has lost its
+// configuration.
 func (s *Service) Hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.hosts(ctx, volumes)
@@ -80,7 +80,7 @@ func (i iscsi) hosts(ctx context.Context, volumes []string) ([][]string, error) 
 	return hosts, nil
 }
 
-// mapsAll reports whether an initiator group can log in to a target node at all portals.
+// mapsAll reports whether the initiators in a group can log in to a target node at all portals.
 func (i iscsi) mapsAll(node spdkrpc.ISCSITargetNode, portals []spdkrpc.ISCSIPortalGroup, ig int32) bool {
 	return !slices.ContainsFunc(i.Listen, func(at Portal) bool {
 		return !slices.Contains(node.PGIGMaps, spdkrpc.ISCSIPGIGMap{PGTag: portalGroup(portals, at), IGTag: ig})

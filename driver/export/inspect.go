@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Found describes an export that was found under a name reserved for the driver.
+// A Found describes an export with a name reserved for the driver.
 type Found struct {
 	Volume string   // UUID from the name
 	Name   string   // NQN or IQN
@@ -28,7 +28,7 @@ type Found struct {
 	Foreign      string // an exported bdev other than the volume (usually empty)
 }
 
-// A Group is one of the driver's initiator groups to which no target node refers.
+// A Group is an initiator group of the driver that no target node refers to.
 type Group struct {
 	Tag       int32
 	Initiator string
@@ -37,14 +37,14 @@ type Group struct {
 	Claim bool
 }
 
-// An Inspection lists a target's objects under the driver's names.
+// An Inspection lists the objects on a target that have names of the driver.
 type Inspection struct {
 	Exports []Found
 	Unused  []Group // groups that no export needs
 	Fenced  []FencedHost
 }
 
-// Inspect lists all exports under the driver's names, the unneeded initiator groups, and the fenced
+// Inspect lists all exports with names of the driver, the unneeded initiator groups, and the fenced
 // hosts. Unlike the other methods, Inspect lists all objects of the target.
 func (s *Service) Inspect(ctx context.Context) (Inspection, error) {
 	if s.Transport == ISCSI {
@@ -114,7 +114,7 @@ func (i iscsi) inspect(ctx context.Context) (Inspection, error) {
 			for _, name := range initiators(now.groups, m.IGTag) {
 				if name == anyInitiator {
 					f.Open = true
-				} else if !slices.Contains(f.Hosts, name) { // hosts have one mapping for each portal
+				} else if !slices.Contains(f.Hosts, name) { // a host has one mapping for each portal
 					f.Hosts = append(f.Hosts, name)
 				}
 			}
@@ -137,7 +137,7 @@ func (i iscsi) inspect(ctx context.Context) (Inspection, error) {
 	return all, nil
 }
 
-// hostPrefix is the prefix of the initiator names of the driver's nodes.
+// hostPrefix is the prefix of the initiator names that the driver gives to nodes.
 const hostPrefix = "iqn.2026-11.io.spdkgate:host:"
 
 // ours reports whether the driver created this initiator group for a node.
@@ -218,7 +218,7 @@ func (s *Service) ConnectedEach(ctx context.Context, ids []string) ([][]string, 
 
 // checkHoldsIO fails while a host without native multipath is connected.
 func (n nvmf) checkHoldsIO(ctx context.Context, id string) error {
-	var missing error // the error of reading the subsystem; read concurrently, because most volumes are not exported when their snapshot is taken
+	var missing error // set by the read of the subsystem, which runs concurrently because most volumes are not exported during a snapshot
 	var reading sync.WaitGroup
 	reading.Go(func() { _, missing = n.subsystem(ctx, id) })
 	hosts, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})

@@ -11,20 +11,20 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// iscsi exports volumes over iSCSI. Each volume has a target node, whose LUN 0 is the volume. Pairs
-// of a portal group and an initiator group determine which initiators may log in. All exports of a
-// target share its portal groups, one for each portal. Each node has its own initiator group, which
-// is removed when no target node refers to that group.
+// iscsi exports volumes over iSCSI. Each volume is LUN 0 of its own target node. Pairs of a portal
+// group and an initiator group determine which initiators may log in. All exports of a target share
+// its portal groups, one for each portal. Each node has its own initiator group, which is removed
+// when no target node refers to it.
 //
-// SPDK can only list all iSCSI objects at once (this is still true on its master branch). An export
-// therefore creates the target node without reading the list first. It reads the list only if SPDK
-// refuses to create the target node because it already exists.
+// SPDK cannot return a single iSCSI object, only a list of all objects (even on its master branch).
+// An export therefore tries to create the target node without reading the list. It reads the list
+// only if SPDK refuses because the target node already exists.
 type iscsi struct{ *Service }
 
 const (
 	iscsiQueueDepth = 64 // as in spdk-csi, and SPDK's own default
 	anyInitiator    = "ANY"
-	leastTag        = 1000 // the lowest tag of initiator groups that this package creates; lower ones are for administrators
+	leastTag        = 1000 // the lowest tag of initiator groups that this package creates; lower tags are for administrators
 )
 
 func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
@@ -56,7 +56,7 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 		return Admission{}, err
 	}
 	if isFenced(groups, h) {
-		// An earlier call may have admitted the host while the host was being fenced.
+		// An earlier call may have admitted the host while it was being fenced.
 		return Admission{}, errors.Join(i.fencedError(h), i.withdraw(ctx, id, &h))
 	}
 	if initiators(groups, claimTag) != nil { // the claim of a controller that died after it had created the portal group
@@ -93,7 +93,7 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 	if isFenced(groups, h) {
 		return Admission{}, errors.Join(i.fencedError(h), i.withdraw(ctx, id, &h))
 	}
-	if err := missing.checkMayAdmit(i, id, h); err != nil { // the target has restarted meanwhile
+	if err := missing.checkMayAdmit(i, id, h); err != nil { // the target has restarted in the meantime
 		return Admission{}, errors.Join(err, i.withdraw(ctx, id, &h))
 	}
 	if initiatorGroup(groups, h) != ig {
@@ -102,7 +102,7 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 	return Admission{NotListening: notListening}, nil
 }
 
-// mapsOf returns the pairs that let an initiator group log in at these portal groups.
+// mapsOf returns the mappings that allow an initiator group to log in at these portal groups.
 func mapsOf(portals []int32, ig int32) []spdkrpc.ISCSIPGIGMap {
 	maps := make([]spdkrpc.ISCSIPGIGMap, len(portals))
 	for k, pg := range portals {
@@ -123,7 +123,7 @@ func (i iscsi) create(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGMap
 	return i.rpc.ISCSICreateTargetNode(ctx, p)
 }
 
-// takeOver changes an existing target node so that the target node exports the volume only to h.
+// takeOver changes an existing target node so that it exports the volume only to h.
 func (i iscsi) takeOver(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32, failed error) error {
 	now, err := i.read(ctx, id)
 	if err != nil {
@@ -206,10 +206,10 @@ func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 	return nil
 }
 
-// missingSteps lists the steps after which the target node exports the volume to one initiator
+// missingSteps lists the steps needed to make the target node export the volume to one initiator
 // group alone, through the mappings in own. Mappings of that group to portal groups of an earlier
-// configuration remain, because the host may be logged in there; such mappings are removed together
-// with the target node.
+// configuration remain, because the host may be logged in there. They are removed together with the
+// target node.
 func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32) []readback.Step {
 	name := IQN(id)
 	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {
@@ -308,7 +308,7 @@ func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSIT
 				return false, err
 			}
 		case len(others) > 0:
-			return false, nil // another node is admitted; since there can be only one, h is not
+			return false, nil // another node is admitted, so h is not: only one node can be admitted
 		}
 	}
 	return true, i.delete(ctx, id)

@@ -16,12 +16,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A target node whose initiators must authenticate has its own authentication group, which contains
-// CHAP user names and passwords. The group's tag is derived from them and from the volume. SPDK
-// reports passwords only in plain text, so this package compares the tags of groups instead. After
-// the passwords change, the target node is assigned to a new group, so that at any moment, either
-// the old or the new passwords are valid. A second user in each group, whose random password is
-// stored nowhere else, identifies the volume.
+// A target node that requires authentication has its own authentication group, which contains CHAP
+// user names and passwords. The group's tag is derived from these credentials and from the volume.
+// SPDK reports passwords only in plain text, so this package compares the tags of groups instead.
+// After the passwords change, the target node is assigned to a new group, so that either the old or
+// the new passwords are valid at any time. Each group contains a second user, which identifies the
+// volume. Its random password is stored nowhere else.
 
 const (
 	// leastAuthTag is the lowest tag of authentication groups that this package creates.
@@ -44,7 +44,7 @@ func (i iscsi) checkAuthenticates(h Host) error {
 	return i.CheckAuthenticates(h.Keys.Method)
 }
 
-// ensureAuthGroup returns the tag of a group with the host's keys, or 0 if the host has none.
+// ensureAuthGroup returns the tag of a group with the host's keys, or 0 if the host has no keys.
 func (i iscsi) ensureAuthGroup(ctx context.Context, id string, k *hostauth.Keys) (int32, error) {
 	if k == nil {
 		return 0, nil
@@ -76,8 +76,8 @@ func (i iscsi) ensureAuthGroup(ctx context.Context, id string, k *hostauth.Keys)
 	}
 }
 
-// authGroups maps the tag of each authentication group to its volume, which is empty for a group
-// that the driver did not create.
+// authGroups maps the tag of each authentication group to the group's volume, or to an empty string
+// if the driver did not create the group.
 func (i iscsi) authGroups(ctx context.Context) (map[int32]string, error) {
 	all, err := i.rpc.ISCSIGetAuthGroups(ctx)
 	if err != nil {
@@ -115,8 +115,8 @@ func (i iscsi) authStep(ctx context.Context, id string, h Host, tag int32) readb
 	})
 }
 
-// removeAuthGroups removes all authentication groups of a volume other than the one whose tag is
-// except. If except is 0, all authentication groups of the volume are removed.
+// removeAuthGroups removes all authentication groups of a volume except the group with the tag
+// except. If except is 0, it removes all of them.
 func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) error {
 	groups, err := i.authGroups(ctx)
 	if err != nil {
@@ -139,9 +139,9 @@ func mayHaveAuthGroups(node *spdkrpc.ISCSITargetNode, h *Host) bool {
 	return node != nil && node.CHAPGroup >= leastAuthTag || h != nil && h.Keys != nil && h.Keys.Method == hostauth.CHAP
 }
 
-// unusedAuthGroups returns the tags of the driver's groups that no target node uses. For clients
-// that are not allowed to list authentication groups, it returns no tags. For the role
-// csi-controller, the proxy removes passwords from the list.
+// unusedAuthGroups returns the tags of the driver's groups that no target node uses. It returns no
+// tags for clients that are not allowed to list authentication groups. For the role csi-controller,
+// the proxy removes passwords from the list.
 func (i iscsi) unusedAuthGroups(ctx context.Context) (tags []int32, err error) {
 	groups, err := i.authGroups(ctx)
 	if readback.Refused(err) || errors.Is(err, spdkrpc.MethodNotFound) {

@@ -49,8 +49,8 @@ func (f *fixture) targetNode(t *testing.T, id string) spdkrpc.ISCSITargetNode {
 	return spdkrpc.ISCSITargetNode{}
 }
 
-// A target node requires CHAP with the passwords of the last admission, and is removed together
-// with its authentication group.
+// A target node requires CHAP with the passwords of the last admission, and its authentication
+// group is removed with it.
 func TestInitiatorsMustAuthenticate(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, second := f.bdev(t), f.bdev(t)
@@ -81,7 +81,7 @@ func TestInitiatorsMustAuthenticate(t *testing.T) {
 	assert.Empty(t, f.authGroups(t))
 }
 
-// When a host must authenticate, a target node that was created without authentication is replaced,
+// If a host must authenticate, a target node that was created without authentication is replaced,
 // which ends its sessions.
 func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
@@ -96,8 +96,8 @@ func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 	require.NoError(t, f.Withdraw(t.Context(), id, &h))
 }
 
-// No matter at which RPC a call fails, no target node lets initiators log in without CHAP. A retry
-// sets the correct passwords, and the withdrawal leaves no groups behind.
+// Regardless of which RPC of a call fails, no target node lets initiators log in without CHAP. A
+// retry sets the correct passwords, and Withdraw leaves no groups behind.
 func TestInterruptedCallsNeverSkipCHAP(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)

@@ -12,9 +12,9 @@ import (
 )
 
 // A groupUse prevents the removal of a node's initiator group while exports are about to refer to
-// it. When SPDK removes an initiator group, it also removes the group from the target nodes that
-// refer to the group, which would lock the node out. Exports to the same node run concurrently, and
-// wait only while the group is being removed. A removal never waits.
+// it. When SPDK removes an initiator group, it also removes the group from all target nodes, which
+// would lock the node out. Exports to the same node run concurrently, and wait only while the group
+// is being removed. A removal never waits.
 type groupUse struct {
 	mu       sync.Mutex // never held during an RPC
 	exports  map[string]int
@@ -25,8 +25,8 @@ func newGroupUse() *groupUse {
 	return &groupUse{exports: map[string]int{}, removing: map[string]chan struct{}{}}
 }
 
-// enter begins an export to an initiator. If the initiator's group is being removed, enter first
-// waits for the removal to end. Call leave at the end of the export.
+// enter begins an export to an initiator. If the initiator's group is being removed, enter waits
+// for the removal to end. Call leave at the end of the export.
 func (u *groupUse) enter(ctx context.Context, initiator string) (leave func(), err error) {
 	for {
 		u.mu.Lock()
@@ -97,7 +97,8 @@ func initiatorGroup(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	return 0
 }
 
-// holds reports whether a group has the form that this package creates: one initiator, any address.
+// holds reports whether a group has the form that this package creates: the given initiators, at
+// any address.
 func holds(g spdkrpc.ISCSIInitiatorGroup, initiator ...string) bool {
 	return len(initiator) == 1 && initiator[0] != anyInitiator && slices.Equal(g.Initiators, initiator) && slices.Equal(g.Netmasks, []string{anyInitiator})
 }

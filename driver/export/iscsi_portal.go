@@ -13,19 +13,19 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// SPDK v26.05 crashes when a portal group is created on the address and port of another one,
-// because its error path frees memory that was never initialized. Reading the portal groups first
-// does not prevent this crash, because two controllers can run concurrently during a change of
-// leader. Therefore, before a call creates the portal group, it creates an initiator group with a
-// special tag, the claim. SPDK refuses a second group with this tag. The call removes the claim
-// once the portal group exists, or has definitely not been created. If the outcome is unknown or
-// the controller dies, the claim remains.
+// SPDK v26.05 crashes when a portal group is created on the address and port of an existing portal
+// group, because its error path frees uninitialized memory. Reading the portal groups first does
+// not prevent this crash, because two controllers can run concurrently during a change of leader.
+// Before a call creates the portal group, it therefore creates an initiator group with a special
+// tag, the claim. SPDK refuses a second group with this tag. The call removes the claim once the
+// portal group exists, or has definitely not been created. If the outcome is unknown or the
+// controller dies, the claim remains.
 //
 // A claim that remains longer than any call can take counts as abandoned. A controller that has
 // seen the claim for that long replaces it with its own. To prevent two controllers from replacing
-// the claim concurrently, a controller first creates another initiator group, the removal. Each
-// claim has a unique name, so that a new claim is not mistaken for the abandoned one during the
-// removal.
+// the claim concurrently, a controller first creates another initiator group, called the removal.
+// Each claim has a unique name, so that a new claim is not mistaken for the abandoned one during
+// the removal.
 const (
 	claimTag    = leastTag - 1
 	removalTag  = leastTag - 2
@@ -35,7 +35,7 @@ const (
 
 // DefaultClaimPatience is how long a controller respects another controller's claim. Callers wait
 // at most a minute for a target's reply, and proxies wait less. After three minutes, the call of a
-// controller that died has been executed or dropped.
+// dead controller has been executed or dropped.
 const DefaultClaimPatience = 3 * time.Minute
 
 // A claimSeen records another controller's claim, and when this process first saw it.
@@ -76,8 +76,8 @@ func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListeni
 // ensurePortalGroup returns the tag of the portal group that listens on a portal, and creates the
 // group if necessary.
 func (i iscsi) ensurePortalGroup(ctx context.Context, at Portal) (int32, error) {
-	// Calls in this process wait for each other here. Calls from other processes fail because of
-	// the claim.
+	// Calls in this process wait for each other here. Calls in other processes fail because of the
+	// claim.
 	select {
 	case i.creatingPortal <- struct{}{}:
 		defer func() { <-i.creatingPortal }()
@@ -136,11 +136,10 @@ func freePortalGroup(groups []spdkrpc.ISCSIPortalGroup) int32 {
 	return free
 }
 
-// claimPortal creates the claim. It fails with ErrBusy if another controller has already created
-// one.
+// claimPortal creates the claim. It fails with ErrBusy if another controller already has the claim.
 func (i iscsi) claimPortal(ctx context.Context, at Portal) error {
 	var failed error
-	for range 3 { // SPDK may refuse the claim because of one that is then released
+	for range 3 { // SPDK may refuse the claim because of another claim that is then removed
 		if failed = i.createClaim(ctx); failed == nil {
 			return nil
 		}
@@ -174,7 +173,7 @@ func (i iscsi) createClaim(ctx context.Context) error {
 	})
 }
 
-// claim returns the claim's name, or "" if there is none.
+// claim returns the name of the claim, or "" if there is no claim.
 func (i iscsi) claim(ctx context.Context) (name string, err error) {
 	groups, err := i.initiatorGroups(ctx)
 	if all := initiators(groups, claimTag); err == nil && len(all) > 0 {

@@ -22,7 +22,7 @@ func (i iscsi) saved(ctx context.Context) (savedISCSI, error) {
 	return i.awaitSaved(ctx, spdkrpc.SpdkgateConfigAwaitParams{Protocol: new(spdkrpc.SpdkgateConfigAwaitProtocolISCSI)})
 }
 
-// nodes returns the missing target nodes.
+// nodes returns all saved target nodes that the target lacks.
 func (s savedISCSI) nodes() (list []spdkrpc.ProxyMissingExport) {
 	for _, m := range s {
 		if m.IQN != nil {
@@ -49,7 +49,7 @@ func (s savedISCSI) uses(g spdkrpc.ISCSIInitiatorGroup) bool {
 	})
 }
 
-// markTag returns the tag of a host's missing mark, or nil.
+// markTag returns the tag of a host's fence mark if the target lacks the mark, or nil.
 func (s savedISCSI) markTag(h Host) *int32 {
 	for _, m := range s {
 		if m.Tag != nil && slices.Equal(m.Initiators, []string{fenceMark(h).IQN}) {
@@ -59,8 +59,8 @@ func (s savedISCSI) markTag(h Host) *int32 {
 	return nil
 }
 
-// checkMayAdmit fails if the saved configuration admits a host other than h to the volume, or if
-// its mark of h is missing on the target.
+// checkMayAdmit fails if the saved configuration admits a host other than h to the volume, or if it
+// contains a fence mark of h that the target lacks.
 func (s savedISCSI) checkMayAdmit(i iscsi, id string, h Host) error {
 	if s.markTag(h) != nil {
 		return i.fencedError(h)
@@ -105,9 +105,9 @@ func (i iscsi) stillSaved(name string) error {
 	return fmt.Errorf("%w: the saved configuration of target %s still exports %s: try again", ErrBusy, i.Service.Name, name)
 }
 
-// removeSaved removes a target node from the saved configuration. If the target has a target node
-// with this name, the two differ, and removeSaved changes nothing, because other hosts may be using
-// the existing one.
+// removeSaved removes a target node from the saved configuration. If the target has a different
+// target node with this name, removeSaved changes nothing, because other hosts may be using that
+// target node.
 func (i iscsi) removeSaved(ctx context.Context, name string) error {
 	nodes, err := i.rpc.ISCSIGetTargetNodes(ctx)
 	if err != nil {
@@ -123,9 +123,9 @@ func (i iscsi) removeSaved(ctx context.Context, name string) error {
 	return nil
 }
 
-// fenceSaved removes missing target nodes that only h could use from the saved configuration, and
-// reports those that other initiators could use as well. deleted lists the target nodes that the
-// caller has deleted, or, with dryRun, would have deleted.
+// fenceSaved removes from the saved configuration the missing target nodes that only h could use,
+// and reports the missing target nodes that other initiators could use too. deleted lists the
+// target nodes that the caller has deleted, or, with dryRun, would have deleted.
 func (i iscsi) fenceSaved(ctx context.Context, h Host, deleted []string, dryRun bool) (all []Fencing, err error) {
 	removed := map[string]bool{}
 	for range 3 {
@@ -163,7 +163,8 @@ func (i iscsi) fenceSaved(ctx context.Context, h Host, deleted []string, dryRun 
 	return all, i.stillSaved(all[len(all)-1].Export)
 }
 
-// unfenceSaved removes a host's mark from the saved configuration if the target lacks it.
+// unfenceSaved removes a host's fence mark from the saved configuration if the target lacks the
+// mark.
 func (i iscsi) unfenceSaved(ctx context.Context, h Host) error {
 	for range 3 {
 		missing, err := i.saved(ctx)

@@ -63,8 +63,8 @@ func missingNode(id string, initiators ...string) spdkrpc.ProxyMissingExport {
 	return spdkrpc.ProxyMissingExport{Method: "iscsi_create_target_node", IQN: new(export.IQN(id)), Initiators: initiators}
 }
 
-// A target node that a restarted target would create again is removed from the saved configuration
-// when its volume is withdrawn.
+// When a volume is withdrawn, its target node is removed from the saved configuration, so that a
+// restarted target does not create it again.
 func TestWithdrawnTargetNodeIsRemovedFromSavedConfiguration(t *testing.T) {
 	n1, n2 := drivertest.Host("n1"), drivertest.Host("n2")
 	name := export.IQN(volumeV)
@@ -130,8 +130,8 @@ func TestGroupOfMissingTargetNodeIsKept(t *testing.T) {
 	assert.NotContains(t, f.initiatorGroups(t), group)
 }
 
-// A volume is not published while a missing target node admits another host, nor to a host whose
-// mark is missing.
+// A volume is not published while a missing target node admits another host, nor to a host if the
+// host's fence mark is missing.
 func TestMissingTargetNodePreventsPublication(t *testing.T) {
 	n1, n2 := drivertest.Host("n1"), drivertest.Host("n2")
 	f := newFixture(t, export.ISCSI, "")
@@ -205,7 +205,7 @@ func TestFencedHostIsRemovedFromSavedTargetNodes(t *testing.T) {
 	require.ErrorContains(t, err, "upgrade spdk-proxy")
 }
 
-// A fenced host's mark is removed from the saved configuration even if the target has lost it.
+// Unfence removes a fence mark from the saved configuration even if the target has lost the mark.
 func TestRemovedISCSIFenceIsRemovedFromSavedConfiguration(t *testing.T) {
 	f, n1 := newFixture(t, export.ISCSI, ""), drivertest.Host("n1")
 	ctx := t.Context()
@@ -232,7 +232,7 @@ func TestRemovedISCSIFenceIsRemovedFromSavedConfiguration(t *testing.T) {
 	assert.Empty(t, saved.removed)
 }
 
-// A target restarts while a volume is published to a host, and has lost the host's mark since.
+// The target restarts while a volume is being published to a host, and loses the host's fence mark.
 func TestPublicationWithoutItsMarkIsUndone(t *testing.T) {
 	f, n1 := newFixture(t, export.ISCSI, ""), drivertest.Host("n1")
 	_, err := f.Fence(t.Context(), n1, "n1", false)
@@ -252,7 +252,7 @@ func TestPublicationWithoutItsMarkIsUndone(t *testing.T) {
 	assert.False(t, there)
 }
 
-// A deleted volume's target node is also removed from the saved configuration.
+// RemoveUnused removes the target node of a deleted volume from the saved configuration.
 func TestUnusedTargetNodeIsRemovedFromSavedConfiguration(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	saved := &savedNodes{savedObjects: savedObjects{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{missingNode(volumeV, "n1"), missingNode(volumeW, "n1")}}}

@@ -78,7 +78,7 @@ func TestMissingListenersAreAdded(t *testing.T) {
 	}
 }
 
-// If an address is not up, volumes are reachable at the other addresses. The listener on that
+// If an address is down, volumes remain reachable at the other addresses. The listener on that
 // address is added later.
 func TestRefusedListenerIsTolerated(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
@@ -102,7 +102,7 @@ func TestRefusedListenerIsTolerated(t *testing.T) {
 	}
 }
 
-// An existing export that is open to every host gets its listener only after all other hosts are
+// If an existing export admits every host, its listener is added only after all other hosts are
 // excluded.
 func TestListenerIsAddedLast(t *testing.T) {
 	f := newFixture(t, export.TCP, "")

@@ -18,12 +18,12 @@ import (
 )
 
 // nvmf exports volumes over NVMe over Fabrics. Each volume has a subsystem with a single namespace,
-// which has the volume's UUID. Its only hosts are the nodes that use the volume.
+// which has the volume's UUID. The subsystem's only hosts are the nodes that use the volume.
 type nvmf struct{ *Service }
 
 // The maximum number of namespaces shows whether a subsystem was created for one host or for
-// several. SPDK reports this maximum, saves it in its configuration, and never changes it. In fact,
-// both kinds of subsystem contain only one namespace.
+// several. SPDK reports this maximum, saves it in its configuration, and never changes it. Both
+// kinds of subsystem actually contain only one namespace.
 const (
 	exclusiveNamespaces = 1
 	sharedNamespaces    = 2
@@ -61,7 +61,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		return Admission{}, err
 	}
 	if fenced {
-		// An earlier call may have admitted the host while the host was being fenced.
+		// An earlier call may have admitted the host while it was being fenced.
 		return Admission{}, errors.Join(n.fencedError(h), n.removeHost(ctx, sub, h))
 	}
 	if err := n.checkAuthenticates(h, release); err != nil {
@@ -73,20 +73,21 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	before := sub
 	if sub != nil && len(sub.Hosts) == 0 && !sub.AllowAnyHost && isShared(sub) != shared {
 		// An interrupted call created the subsystem for one host instead of several, or vice versa.
-		// This subsystem cannot be used by any host yet.
+		// No host can use this subsystem yet.
 		if _, err := n.delete(ctx, id); err != nil {
 			return Admission{}, err
 		}
 		sub = nil
 	}
-	// A step that the target has confirmed is already saved. A step that was found done may not be
-	// saved yet. Either an earlier call did it, or this call did it but the response was lost.
+	// A step that the target has confirmed to this call is already saved. A step that was found to
+	// be done may not be saved yet: either an earlier call did it, or this call did it and the
+	// response was lost.
 	var foundDone atomic.Bool
 	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h, shared, &foundDone), release, &foundDone)
 	if err != nil {
 		return Admission{}, err
 	}
-	// The result depends on the state that is read back, not on the responses to the steps.
+	// The state that is read back determines the result, not the responses to the steps.
 	var missing savedNVMf
 	if sub, fenced, missing, err = n.readBack(ctx, id, h, sub != nil || foundDone.Load()); err != nil {
 		return Admission{}, err
@@ -118,7 +119,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 
 // run performs the missing steps of an export, and adds the listeners. A new subsystem admits no
 // host by default, so all steps after its creation run concurrently. On an existing subsystem, the
-// listeners are added last, after all other hosts are excluded, so that none of them can connect.
+// listeners are added last, after all other hosts are excluded, so that these hosts cannot connect.
 func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, steps []readback.Step, release rpcschema.Release, foundDone *atomic.Bool) (notListening, err error) {
 	if sub != nil || !release.Has(rpcschema.QueuesSubsystemChanges) {
 		if err := readback.RunAll(steps); err != nil {
@@ -138,7 +139,7 @@ func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, st
 }
 
 // checkMayAdmit fails if the subsystem exports another bdev, or if a host other than h could be
-// writing to the volume, unless the hosts share it.
+// writing to the volume, unless the hosts share the volume.
 func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool) error {
 	if sub == nil {
 		return nil
@@ -153,7 +154,7 @@ func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSub
 		return fmt.Errorf("%w: the volume is published for several nodes, to host %s among others: unpublish it from all of them first", ErrInUse, sub.Hosts[0].NQN)
 	}
 	others := slices.Clone(sub.Hosts)
-	slices.SortStableFunc(others, func(a, b spdkrpc.NVMfSubsystemHost) int { // Host.NQN, the better-known name, comes first
+	slices.SortStableFunc(others, func(a, b spdkrpc.NVMfSubsystemHost) int { // Host.NQN, the better-known name, sorts first
 		return cmp.Compare(truth(isMultipath(a.NQN)), truth(isMultipath(b.NQN)))
 	})
 	for _, other := range others {
@@ -167,8 +168,8 @@ func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSub
 	return n.checkNobodyConnected(ctx, id, h.is)
 }
 
-// missingSteps lists the steps that are needed to export the volume to h, except for the listeners.
-// It sets foundDone if a step fails but turns out to be done already.
+// missingSteps lists the steps needed to export the volume to h, except for the listeners. It sets
+// foundDone if a step fails because it is already done.
 func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool, foundDone *atomic.Bool) []readback.Step {
 	var steps []readback.Step
 	add := func(action string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
@@ -246,8 +247,7 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	return n.removeUnusedKeys(ctx)
 }
 
-// withdrawFrom ends a host's admission to a subsystem. The result deleted has the same meaning as
-// for delete.
+// withdrawFrom ends a host's admission to a subsystem. deleted has the same meaning as for delete.
 func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h *Host) (deleted bool, err error) {
 	admitted := func(x spdkrpc.NVMfSubsystemHost) bool { return h.is(x.NQN) }
 	shared := h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return !admitted(x) })
@@ -271,7 +271,7 @@ func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	return n.delete(ctx, id)
 }
 
-// removeHost ends a host's admission, under each of its names that sub admits.
+// removeHost ends the admission of a host, under each of the host's names that sub admits.
 func (n nvmf) removeHost(ctx context.Context, sub *spdkrpc.NVMfSubsystem, h Host) error {
 	var steps []readback.Step
 	if sub == nil {
@@ -327,8 +327,8 @@ func (n nvmf) exists(ctx context.Context, id string) (bool, error) {
 }
 
 // delete deletes the volume's subsystem. If the target confirmed the deletion, deleted is true, and
-// the subsystem is no longer in the saved configuration either. If deleted is false without an
-// error, the subsystem was already gone, or the response was lost.
+// the saved configuration no longer contains the subsystem. If deleted is false without an error,
+// the subsystem was already gone, or the response was lost.
 func (n nvmf) delete(ctx context.Context, id string) (deleted bool, err error) {
 	deleted = true
 	err = readback.NewStep("delete subsystem "+NQN(id), func() error {

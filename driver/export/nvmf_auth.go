@@ -14,11 +14,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// DH-HMAC-CHAP keys are files on the target's host that the proxy writes. A key's name is derived
-// from its secret, so exports with the same secret share a key, and a changed secret becomes an
-// additional key. The driver places a key when the target reports that no key with this name
-// exists, and removes a key after the last export that uses it has ended. SPDK counts how often
-// each key is used.
+// DH-HMAC-CHAP keys are files on the target's host that the proxy writes. The name of a key is
+// derived from its secret, so exports with the same secret share a key, and a changed secret
+// becomes an additional key. The driver adds a key when the target reports that no key with this
+// name exists, and removes it after the last export that uses it has ended. SPDK counts the uses of
+// each key.
 
 // DefaultKeyPrefix is the default of [Config.KeyPrefix].
 const DefaultKeyPrefix = "csi-"
@@ -91,8 +91,8 @@ func (n nvmf) admission(ctx context.Context, nqn, hostNQN string, sub *spdkrpc.N
 			})
 		}
 	} else if now != nil {
-		// A new key would apply only to new connections, so the connections that were made without
-		// a key must end.
+		// A new key applies only to new connections, so the existing connections without a key must
+		// end.
 		do = func() error {
 			if err := n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: nqn, Host: hostNQN}); err != nil {
 				return err
@@ -120,8 +120,8 @@ func hostIn(sub *spdkrpc.NVMfSubsystem, hostNQN string) *spdkrpc.NVMfSubsystemHo
 func same(a, b *string) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 
 // withKeys makes a call that refers to keys. If the target refuses the call because a key is
-// missing, withKeys places the keys and repeats the call. withKeys makes several attempts, because
-// another call may remove an unused key before this call refers to it.
+// missing, withKeys adds the keys and repeats the call. It makes several attempts, because another
+// call may remove an unused key before this call refers to it.
 func (n nvmf) withKeys(ctx context.Context, k *hostauth.Keys, call func() error) error {
 	var err error
 	for range 3 {
@@ -156,21 +156,21 @@ func (n nvmf) placeKeys(ctx context.Context, k *hostauth.Keys) error {
 	return place(names.target, k.Target)
 }
 
-// usesKeys reports whether a host, or any host if h is nil, has keys in a subsystem. usesKeys also
-// returns true if an interrupted call may have placed keys for the host. sub may be nil.
+// usesKeys reports whether a host, or any host if h is nil, has keys in a subsystem. It also
+// returns true if an interrupted call may have added keys for the host. sub may be nil.
 func (n nvmf) usesKeys(sub *spdkrpc.NVMfSubsystem, h *Host) bool {
 	return h != nil && n.keyNames(h.Keys).host != nil ||
 		sub != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.DHCHAPKey != nil && (h == nil || h.is(x.NQN)) })
 }
 
 // An UnusedKey is an unused key of the driver, or, over iSCSI, an unused authentication group. A
-// call in flight may be about to use it.
+// call in flight may be about to use the key or group.
 type UnusedKey struct {
 	Name string // name of the key; empty for a group
 	Tag  int32  // tag of the group
 }
 
-// UnusedKeys lists the unused keys on the target. UnusedKeys returns none for clients that are not
+// UnusedKeys lists the unused keys on the target. It returns no keys for clients that are not
 // allowed to list keys.
 func (s *Service) UnusedKeys(ctx context.Context) (unused []UnusedKey, err error) {
 	if s.Transport == ISCSI {
@@ -182,7 +182,7 @@ func (s *Service) UnusedKeys(ctx context.Context) (unused []UnusedKey, err error
 	}
 	all, err := s.rpc.KeyringGetKeys(ctx)
 	if readback.Refused(err) || errors.Is(err, spdkrpc.MethodNotFound) {
-		return nil, nil // such a client cannot have placed keys, and releases without a keyring have none
+		return nil, nil // a client without this permission has added no keys, and releases without a keyring have none
 	}
 	for _, k := range all {
 		if name, ok := strings.CutPrefix(k.Name, s.KeyPrefix); ok && hostauth.IsName(name) && !k.Removed && k.Refcnt <= 1 {
@@ -211,7 +211,7 @@ func (s *Service) RemoveUnusedKey(ctx context.Context, k UnusedKey) error {
 	return nil
 }
 
-// removeUnusedKeys removes all of the driver's unused keys, including those left by interrupted
+// removeUnusedKeys removes all unused keys of the driver, including keys left behind by interrupted
 // calls. A key that the proxy refuses to remove remains; spdk-csi doctor reports it.
 func (n nvmf) removeUnusedKeys(ctx context.Context) error {
 	unused, err := n.UnusedKeys(ctx)

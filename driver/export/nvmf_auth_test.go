@@ -77,7 +77,7 @@ func hostsWithKeys(sub spdkrpc.NVMfSubsystem) map[string][2]string {
 }
 
 // A host with keys is admitted under all of its names with these keys. New keys replace the old
-// ones. Exports share keys, which are removed when the last export is withdrawn.
+// keys. Exports share keys, which are removed when the last export is withdrawn.
 func TestHostsMustAuthenticate(t *testing.T) {
 	f := newKeysFixture(t)
 	id, second := f.bdev(t), f.bdev(t)
@@ -120,8 +120,8 @@ func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 	assert.Equal(t, map[string][2]string{h.NQN: {keyName(oneKey)}}, hostsWithKeys(f.subsystem(t, id)))
 }
 
-// No matter at which RPC a call fails, the volume is not exported to hosts without authentication.
-// A retry succeeds, and the withdrawal leaves no keys behind.
+// Regardless of which RPC of a call fails, the volume is not exported to hosts without
+// authentication. A retry succeeds, and Withdraw leaves no keys behind.
 func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
@@ -164,7 +164,7 @@ func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 			if n%2 == 0 {
 				require.NoError(t, admit(t.Context(), f.Service, id, h), "call %d, %s", n, failed)
 			}
-			for m := 1; ; m++ { // the withdrawal also fails at each RPC
+			for m := 1; ; m++ { // fail each RPC of the withdrawal
 				f.fault.FailCall(m, executed, true)
 				err := f.Withdraw(t.Context(), id, &h)
 				done := f.fault.FailedMethod() == ""
@@ -179,7 +179,7 @@ func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	}
 }
 
-// Another controller may remove a key after it has been placed and before a host uses it.
+// Another controller may remove a key after this call has added it and before a host uses it.
 func TestKeyRemovedDuringTheCallIsAddedAgain(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
@@ -192,8 +192,7 @@ func TestKeyRemovedDuringTheCallIsAddedAgain(t *testing.T) {
 	assert.Equal(t, map[string]int{keyName(oneKey): 1}, f.keys(t))
 }
 
-// A target that does not support authentication does not export anything to hosts that must
-// authenticate.
+// A target without support for authentication exports nothing to hosts that must authenticate.
 func TestTargetsWithoutAuthenticationExportNothing(t *testing.T) {
 	h := drivertest.Host("a")
 	t.Run("release", func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// missingListeners returns the portals on which the subsystem does not listen. Listeners on portals
+// missingListeners returns the portals that the subsystem does not listen on. Listeners on portals
 // of an earlier configuration remain until the subsystem is removed, because a host may have its
 // only connection there.
 func (n nvmf) missingListeners(sub *spdkrpc.NVMfSubsystem) (missing []Portal) {
@@ -33,8 +33,8 @@ func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem, at Portal) bool {
 }
 
 // addListeners adds the listeners that sub lacks. If SPDK refuses some but not all of the
-// listeners, for example because an address is not up, notListening is the reason. addListeners
-// sets foundDone if adding a listener fails but the listener exists.
+// listeners, for example because an address is not up, notListening is the reason. It sets
+// foundDone if adding a listener fails but the listener exists.
 func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, inFlight int, foundDone *atomic.Bool) (notListening, err error) {
 	missing := n.missingListeners(sub)
 	failures := make([]error, len(missing))
@@ -65,14 +65,14 @@ func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	return errors.Join(refused...), nil
 }
 
-// toleratedBeside reports whether an export that has other listeners can tolerate this error from
-// adding a listener.
+// toleratedBeside reports whether an export with other listeners can tolerate this error, which was
+// returned when a listener was added.
 func toleratedBeside(err error) bool {
 	return err != nil && readback.Clarifies(err) && readback.Refused(err) && spdkrpc.KindOf(err) != spdkrpc.Busy && !errors.Is(err, ErrBusy)
 }
 
-// listen adds a listener. If the target has no transport yet, as before its first export, listen
-// creates the transport.
+// listen adds a listener. If the target has no transport yet, because nothing has been exported,
+// listen creates the transport.
 func (n nvmf) listen(ctx context.Context, nqn string, at Portal) error {
 	add := func() error {
 		return n.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listenAddress(at)})
@@ -81,8 +81,8 @@ func (n nvmf) listen(ctx context.Context, nqn string, at Portal) error {
 	if failed == nil || !readback.Clarifies(failed) {
 		return failed
 	}
-	// Another export may have created the transport since the listener was refused. Retry adding
-	// the listener even if the transport exists.
+	// Another export may have created the transport after the listener was refused, so retry even
+	// if the transport already exists.
 	if err := n.ensureTransport(ctx); err != nil {
 		return err
 	}
@@ -97,9 +97,8 @@ func (n nvmf) listenAddress(at Portal) spdkrpc.NVMfListenAddress {
 	return spdkrpc.NVMfListenAddress{Trtype: string(n.Transport), Adrfam: &family, Traddr: at.Addr, Trsvcid: &at.Port}
 }
 
-// ensureTransport creates the transport if it does not exist. Several calls may try to create the
-// transport concurrently: SPDK refuses all but one of them, and the refused calls then read that
-// the transport exists.
+// ensureTransport creates the transport if it does not exist. If several calls try to create the
+// transport concurrently, SPDK refuses all but one, and the refused calls then find the transport.
 func (n nvmf) ensureTransport(ctx context.Context) error {
 	trtype := string(n.Transport)
 	exists := func() (bool, error) {

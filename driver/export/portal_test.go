@@ -41,7 +41,7 @@ func TestConcurrentFirstExportsCreateOnePortalGroup(t *testing.T) {
 	}
 }
 
-// Two controllers create only one portal group, even if neither of them has found one. SPDK v26.05
+// Two controllers create only one portal group, even if both of them have found none. SPDK v26.05
 // crashes if a portal group is created twice.
 func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 	for _, during := range []string{"iscsi_create_initiator_group", "iscsi_create_portal_group"} {
@@ -70,7 +70,7 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 	}
 }
 
-// As long as the target may still be executing a call that creates a portal group, no second call
+// While the target may still be executing a call that creates a portal group, no second such call
 // is made.
 func TestUnknownOutcomeCreatesNoSecondPortalGroup(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
@@ -115,8 +115,8 @@ func TestAbandonedClaimIsRemoved(t *testing.T) {
 	assert.Len(t, f.initiatorGroups(t), 1, "only the node's group")
 }
 
-// If any call fails while an abandoned claim is being replaced, the error names that failure, and
-// the next export succeeds.
+// If any call fails while an abandoned claim is being replaced, the error contains that failure,
+// and the next export succeeds.
 func TestReplacementOfAnAbandonedClaimFails(t *testing.T) {
 	for n, done := 1, false; !done; n++ {
 		t.Run(fmt.Sprint("call ", n), func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestReplacementOfAnAbandonedClaimFails(t *testing.T) {
 				require.ErrorContains(t, err, "injected failure", method)
 			}
 			f.fault.Reset()
-			if method != "iscsi_delete_initiator_group" { // an administrator must delete the group that it left
+			if method != "iscsi_delete_initiator_group" { // an administrator must delete the group that this failure leaves behind
 				require.NoError(t, admit(t.Context(), s, id, n1), method)
 				assert.Len(t, f.portalGroups(t), 1, method)
 				assert.Len(t, f.initiatorGroups(t), 1, "only the node's group")
@@ -207,8 +207,8 @@ func TestFailedFirstExportLeavesNoClaim(t *testing.T) {
 	}
 }
 
-// firstExportFails exports a volume first with an injected failure and then without. The result
-// reports whether the failure was injected.
+// firstExportFails exports a volume first with an injected failure and then without. It reports
+// whether the failure occurred.
 func firstExportFails(t *testing.T, address, name string, inject func(*drivertest.FaultyCaller)) bool {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config
@@ -238,7 +238,8 @@ func firstExportFails(t *testing.T, address, name string, inject func(*drivertes
 	return method != ""
 }
 
-// The transport is missing when the listener is added, but exists when the driver looks for it.
+// The transport does not exist when the listener is added, but exists when the driver checks for
+// it.
 func TestTransportCreatedByAnotherExportIsUsed(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_listener", After: func(ctx context.Context) {

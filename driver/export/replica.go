@@ -13,12 +13,12 @@ import (
 )
 
 // replicaNQN is the prefix of the NQNs of subsystems that export replicas of replicated volumes.
-// Each publication of a volume has a subsystem of its own, so that a node to which the volume was
-// published before can never restore its old connections (docs/design/replication.md).
+// Each publication of a volume has its own subsystem, so that the node of an earlier publication
+// can never restore its connections (docs/design/replication.md).
 const replicaNQN = "nqn.2020-04.io.spdk.csi:replica:"
 
-// ReplicaNQN returns the name of the subsystem through which the node of a publication uses the
-// replica with this UUID.
+// ReplicaNQN returns the NQN of the subsystem that exports the replica with this UUID to the node
+// of a publication.
 func ReplicaNQN(id string, generation uint64) string {
 	return replicaNQN + id + ":" + strconv.FormatUint(generation, 10)
 }
@@ -33,8 +33,8 @@ func (c Config) CheckReplicable() error {
 
 // AdmitReplica makes a replica reachable for the host of a publication, and for no other hosts.
 // AdmitReplica first deletes the subsystems of all other publications of the replica. It admits the
-// host last, after stillPublished, which checks that the publication is still the newest one. A
-// delayed call must not admit the host of an earlier publication.
+// host last, after calling stillPublished, which must fail unless the publication is still the
+// newest. This check prevents a delayed call from admitting the host of an earlier publication.
 //
 // If something else exports the replica, AdmitReplica fails with [ErrForeign] and changes nothing.
 func (s *Service) AdmitReplica(ctx context.Context, id string, generation uint64, h Host, stillPublished func(context.Context) error) error {
@@ -44,8 +44,8 @@ func (s *Service) AdmitReplica(ctx context.Context, id string, generation uint64
 	return nvmf{s}.admitReplica(ctx, id, generation, h, stillPublished)
 }
 
-// WithdrawReplica deletes all subsystems that export a replica. The target closes their
-// connections. WithdrawReplica succeeds if no subsystem exports the replica.
+// WithdrawReplica deletes all subsystems that export a replica, which closes their connections. It
+// succeeds if no subsystem exports the replica.
 func (s *Service) WithdrawReplica(ctx context.Context, id string) error {
 	if err := s.CheckReplicable(); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (n nvmf) admitReplica(ctx context.Context, id string, generation uint64, h 
 	if err := n.admitOnly(ctx, nqn, h); err != nil {
 		return err
 	}
-	// The result depends on the state that is read back, not on the responses to the steps.
+	// The state that is read back determines the result, not the responses to the steps.
 	sub, err := n.subsystemNamed(ctx, nqn)
 	if err == nil {
 		fenced, err = n.isFenced(ctx, h)
@@ -98,7 +98,7 @@ func (n nvmf) admitReplica(ctx context.Context, id string, generation uint64, h 
 	return err
 }
 
-// existing returns a subsystem, or nil if there is none.
+// existing returns the subsystem with this NQN, or nil if it does not exist.
 func (n nvmf) existing(ctx context.Context, nqn string) (*spdkrpc.NVMfSubsystem, error) {
 	sub, err := n.subsystemNamed(ctx, nqn)
 	if errors.Is(err, errNotExported) {
@@ -195,9 +195,9 @@ func exportsOnly(sub *spdkrpc.NVMfSubsystem, id string) bool {
 	return len(sub.Namespaces) == 1 && sub.Namespaces[0].BdevName == id
 }
 
-// withdrawReplica deletes all subsystems of a replica except keep, even those that exist only in
-// the saved configuration. withdrawReplica fails, and deletes nothing, if another subsystem exports
-// the replica.
+// withdrawReplica deletes all subsystems of a replica except keep, even subsystems that exist only
+// in the saved configuration. It fails and deletes nothing if another subsystem exports the
+// replica.
 func (n nvmf) withdrawReplica(ctx context.Context, id, keep string) error {
 	subs, err := n.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	if err != nil {

@@ -63,7 +63,7 @@ func TestReplicaIsExportedToOnePublication(t *testing.T) {
 	}
 }
 
-// A call that was delayed does not admit the host of an earlier publication.
+// A delayed call does not admit the host of an earlier publication.
 func TestDelayedPublicationIsNotAdmitted(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	ctx, id := t.Context(), f.bdev(t)
@@ -75,7 +75,7 @@ func TestDelayedPublicationIsNotAdmitted(t *testing.T) {
 	require.ErrorIs(t, err, over)
 	assert.Equal(t, map[string][]string{export.ReplicaNQN(id, 1): {}}, f.replicaExports(t, id))
 
-	// The later publication overtakes the call after the call's check.
+	// A later publication overtakes this call after its check.
 	err = f.AdmitReplica(ctx, id, 1, drivertest.Host("n1"), func(ctx context.Context) error {
 		return f.AdmitReplica(ctx, id, 2, drivertest.Host("n2"), mayExport)
 	})
@@ -104,7 +104,8 @@ func TestInvalidReplicaExportsAreRefused(t *testing.T) {
 	require.ErrorIs(t, overISCSI.AdmitReplica(ctx, id, 1, h, mayExport), export.ErrNotReplicable)
 }
 
-// No matter which call fails, the node is the only admitted host after the publication is repeated.
+// Regardless of which call fails, the node is the only admitted host after the publication is
+// repeated.
 func TestReplicaExportCanBeRepeated(t *testing.T) {
 	for _, executed := range []bool{true, false} {
 		for n := 1; ; n++ {

@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// If a call changes which hosts can reach a volume, the proxy responds only once the change would
-// survive a restart of the target. This file handles changes that an earlier call has already made.
-// The response to that earlier call may have been lost, so the change may not be saved yet.
+// If a call changes which hosts can reach a volume, the proxy delays its response until the change
+// would survive a restart of the target. This file handles changes that an earlier call has made.
+// If the response to the earlier call was lost, the change may not be saved yet.
 
 // savedNVMf contains saved calls for subsystems that are not in effect on the target.
 type savedNVMf []spdkrpc.ProxyMissingExport
@@ -38,7 +38,7 @@ func (s *Service) awaitSaved(ctx context.Context, p spdkrpc.SpdkgateConfigAwaitP
 	return missing, nil
 }
 
-// marks reports whether the mark of h is missing on the target.
+// marks reports whether the saved configuration contains a fence mark of h that the target lacks.
 func (s savedNVMf) marks(h Host) bool {
 	return slices.ContainsFunc(s, func(m spdkrpc.ProxyMissingExport) bool { return m.NQN != nil && *m.NQN == fenceNQN+h.id() })
 }
@@ -55,9 +55,9 @@ func (s savedNVMf) checkMayAdmit(n nvmf, id string, h Host) error {
 }
 
 // withdrawSaved removes the saved calls that would export the volume to a host again, or to all
-// hosts if h is nil. Such calls may exist even if the volume is not exported now, because a restart
-// lost its subsystem. SPDK refuses to remove the lost objects, but the proxy then removes them from
-// the saved configuration.
+// hosts if h is nil. Such calls may exist even if the volume is not exported now, because its
+// subsystem was lost in a restart. SPDK refuses to remove the lost objects, but the proxy then
+// removes them from the saved configuration.
 func (n nvmf) withdrawSaved(ctx context.Context, id string, h *Host) error {
 	nqn := NQN(id)
 	for range 3 {
@@ -96,7 +96,7 @@ func (n nvmf) withdrawSaved(ctx context.Context, id string, h *Host) error {
 	return fmt.Errorf("%w: the saved configuration of target %s still exports %s: try again", ErrBusy, n.Name, nqn)
 }
 
-// removeSaved removes a subsystem's hosts from the saved configuration.
+// removeSaved removes hosts of a subsystem from the saved configuration.
 func (n nvmf) removeSaved(ctx context.Context, nqn string, hosts []string) error {
 	for _, host := range hosts {
 		err := n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: nqn, Host: host})
@@ -107,8 +107,8 @@ func (n nvmf) removeSaved(ctx context.Context, nqn string, hosts []string) error
 	return nil
 }
 
-// fenceSaved removes a host from exports that do not exist on the target now, but would exist after
-// a restart. With dryRun, it only returns the changes that it would make.
+// fenceSaved removes a host from saved exports, which do not exist on the target now but would
+// exist after a restart. With dryRun, it only returns the changes that it would make.
 func (n nvmf) fenceSaved(ctx context.Context, h Host, dryRun bool) (all []Fencing, err error) {
 	for _, name := range []string{h.NQN, h.Multipath} {
 		if name == "" {
@@ -133,7 +133,8 @@ func (n nvmf) fenceSaved(ctx context.Context, h Host, dryRun bool) (all []Fencin
 	return all, nil
 }
 
-// unfenceSaved removes a host's mark from the saved configuration if the target lacks it.
+// unfenceSaved removes a host's fence mark from the saved configuration if the target lacks the
+// mark.
 func (n nvmf) unfenceSaved(ctx context.Context, h Host) error {
 	mark := fenceNQN + h.id()
 	missing, err := n.saved(ctx, &mark, nil)

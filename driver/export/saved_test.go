@@ -22,8 +22,8 @@ import (
 type savedObjects struct {
 	spdkrpc.Caller
 	missing []spdkrpc.ProxyMissingExport
-	again   bool  // whether the proxy keeps reporting them
-	fails   error // returned by the first call that removes something
+	again   bool  // whether the proxy continues to report removed calls
+	fails   error // returned by the first removal
 	removed []string
 }
 
@@ -43,7 +43,7 @@ func (s *savedObjects) remove(object string, refusal error, is func(spdkrpc.Prox
 	return true, refusal
 }
 
-// savedExports simulates such a proxy for NVMe-oF subsystems.
+// savedExports is like savedObjects, for NVMe-oF subsystems.
 type savedExports struct{ savedObjects }
 
 func (s *savedExports) Call(ctx context.Context, method string, params, result any) error {
@@ -142,8 +142,8 @@ func TestWithdrawnExportIsRemovedFromSavedConfiguration(t *testing.T) {
 	}
 }
 
-// A restarted target would admit the hosts in its saved configuration, so an exclusive export is
-// refused while that names another host, or marks this host as fenced.
+// A restarted target would admit the hosts in its saved configuration. An exclusive export is
+// refused while the saved configuration admits another host or contains a fence mark of this host.
 func TestSavedHostPreventsAnExclusiveExport(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.Host("n2")
 	mark := strings.Replace(n1.NQN, n1.NQN[:strings.LastIndexByte(n1.NQN, ':')+1], "nqn.2020-04.io.spdk.csi:fenced:", 1)
@@ -219,8 +219,8 @@ func TestFencedHostIsRemovedFromSavedConfiguration(t *testing.T) {
 	}
 }
 
-// A fenced host's mark is removed from the saved configuration even if the target has lost the mark
-// in a restart.
+// Unfence removes a fence mark from the saved configuration even if the target has lost the mark in
+// a restart.
 func TestRemovedFenceIsRemovedFromSavedConfiguration(t *testing.T) {
 	h := drivertest.Host("n1")
 	f := newFixture(t, export.TCP, "")
@@ -330,7 +330,7 @@ func TestConnectedLegacyExportIsKept(t *testing.T) {
 	assert.False(t, there)
 }
 
-// Exports whose names do not have the driver's format are not listed.
+// Inspect does not list exports with names in other formats.
 func TestInspectIgnoresForeignExports(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	for _, name := range []string{"x", "ECB6EF11-6851-584F-8AE7-01A5A2789A1E", "{ecb6ef11-6851-584f-8ae7-01a5a2789a1e}"} {

@@ -45,8 +45,8 @@ func hostsOf(hosts ...export.Host) (list []spdkrpc.NVMfSubsystemHost) {
 	return list
 }
 
-// Hosts are added to and removed from a shared export independently. Each call changes only the
-// admission of its own host, so the other hosts are not interrupted.
+// Adding or removing a host of a shared export changes only the admission of that host, so the
+// other hosts are not interrupted.
 func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 	}
 }
 
-// If an interrupted call left a subsystem that was created for several hosts but admits none, an
-// exclusive export replaces that subsystem, and vice versa.
+// If an interrupted call left behind a subsystem that was created for several hosts but admits
+// none, an exclusive export replaces that subsystem, and vice versa.
 func TestLeftoverSubsystemOfTheOtherKindIsReplaced(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
@@ -150,7 +150,7 @@ func TestISCSIExportsCannotBeShared(t *testing.T) {
 	require.ErrorIs(t, err, export.ErrNotShareable)
 }
 
-// If any RPC fails or loses its reply while a second host is being admitted or the first one is
+// If any RPC fails or loses its reply while the second host is being admitted or the first host is
 // being removed, a retry completes the change. The other host can use the volume throughout.
 func TestSharingIsCompletedAfterFailures(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")

@@ -13,7 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mirror"
 )
 
-// Each failed attempt doubles the time until the next one, up to a limit. A success ends this.
+// Each failed attempt doubles the time until the next attempt, up to a limit. A successful attempt
+// resets the time.
 func TestFailedAttemptsBackOff(t *testing.T) {
 	f := staged(t)
 	v := f.volumes["volume"]
@@ -34,7 +35,7 @@ func TestFailedAttemptsBackOff(t *testing.T) {
 	assert.Equal(t, time.Second, v.pause)
 }
 
-// The failure of each step of a call is the call's error, and a repeated call succeeds.
+// If any step of a call fails, the call returns that error, and a retry succeeds.
 func TestFailedStepsAreReported(t *testing.T) {
 	broken := errors.New("broken")
 	stage := func(ctx context.Context, f *fake) error { _, err := f.Stage(ctx, testVolume); return err }
@@ -59,8 +60,8 @@ func TestFailedStepsAreReported(t *testing.T) {
 	assert.True(t, v.unfinished)
 }
 
-// A server that does not accept a connection does not prevent the start with the other replica, but
-// its error is reported if the start fails.
+// A mirror can start with one replica if the other server refuses connections. If the start fails,
+// the error contains the server's error.
 func TestUnreachableServerIsNamedIfTheStartFails(t *testing.T) {
 	f := newFake(t)
 	f.fail["connect uuid-b"] = errors.New("no route")
@@ -73,7 +74,7 @@ func TestUnreachableServerIsNamedIfTheStartFails(t *testing.T) {
 	require.ErrorContains(t, err, "server b: no route")
 }
 
-// While another call uses the mirror, a call waits until its context ends.
+// A call waits while another call is using the mirror, until its context ends.
 func TestCallsOfOneVolumeWaitForEachOther(t *testing.T) {
 	f := staged(t)
 	f.volumes["volume"].busy <- struct{}{}
@@ -87,7 +88,7 @@ func TestCallsOfOneVolumeWaitForEachOther(t *testing.T) {
 	require.NoError(t, f.Unstage(t.Context(), testVolume))
 }
 
-// A connection whose device does not appear in time has failed.
+// A connection fails if its device does not appear in time.
 func TestConnectWaitsForTheDevice(t *testing.T) {
 	f := staged(t)
 	v := f.volumes["volume"]
@@ -99,7 +100,7 @@ func TestConnectWaitsForTheDevice(t *testing.T) {
 	require.ErrorIs(t, err, f.paths)
 }
 
-// A volume with an impossible description is refused by each call.
+// Every call refuses a volume with an impossible description.
 func TestImpossibleVolumesAreRefused(t *testing.T) {
 	for name, change := range map[string]func(r *Replica){
 		"number":       func(r *Replica) { r.ID = 3 },

@@ -22,8 +22,8 @@ type Replica struct {
 	Export connect.Export `json:"export"`
 }
 
-// A Volume describes a replicated volume that is published to this node, as of that publication. It
-// can be stored as JSON.
+// A Volume describes a replicated volume as it was published to this node. It can be stored as
+// JSON.
 type Volume struct {
 	// Name is the name of the volume's witness, and UID is the UID of that Kubernetes object.
 	Name string `json:"name"`
@@ -67,8 +67,8 @@ type Options struct {
 	Connector Connector
 	Witnesses Witnesses
 	Log       *slog.Logger
-	// Grace is the time for which a server may be unresponsive before its replica is dropped from
-	// the mirror; the default is 5 s.
+	// Grace is how long a server may be unresponsive before its replica is dropped from the mirror;
+	// the default is 5 s.
 	Grace time.Duration
 	// Exclusive returns an error if another process may still change the mirrors of this node; the
 	// healer then changes nothing. Nil means that there is no other process.
@@ -84,7 +84,7 @@ type Healer struct {
 	Options
 
 	mu      sync.Mutex
-	volumes map[string]*volume // by name
+	volumes map[string]*volume // keyed by name
 }
 
 const (
@@ -95,12 +95,12 @@ const (
 	stepTimeout = 30 * time.Second
 	// connectTimeout limits an attempt to connect to one replica.
 	connectTimeout = 15 * time.Second
-	// retryAgain is the time after a retry of the writes during which another failure counts as the
+	// retryAgain is the period after a retry of the writes in which another failure counts as the
 	// same failure.
 	retryAgain = 30 * time.Second
 	// completeInterval is the time between two checks of whether a rebuild is complete.
 	completeInterval = 5 * time.Second
-	// longestPause limits the time between two attempts after failures.
+	// longestPause limits the time between attempts after failures.
 	longestPause = 30 * time.Second
 )
 
@@ -151,7 +151,7 @@ type volume struct {
 	// busy holds a token while the mirror is in use.
 	busy chan struct{}
 
-	// Only the holder of the token uses the other fields.
+	// Only the holder of the token may use the fields below, except state.
 	staged bool
 	// unfinished means that a step has failed, and may have been partly executed.
 	unfinished bool
@@ -164,7 +164,7 @@ type volume struct {
 	state State // guarded by Healer.mu
 }
 
-// of returns the state of a volume, and creates that state for a new volume. It returns an error if
+// of returns the state of a volume, which it creates for a new volume. It returns an error if
 // another publication of the volume is staged on this node.
 func (h *Healer) of(v Volume) (*volume, error) {
 	h.mu.Lock()
@@ -202,7 +202,7 @@ func (h *Healer) of(v Volume) (*volume, error) {
 // errUnknown means that the kernel's view of a connection could not be read.
 var errUnknown = errors.New("the state of the connections is unknown")
 
-// find returns the device of a replica whose server responds.
+// find returns the device of a replica. It fails unless the replica's server responds.
 func (h *Healer) find(ctx context.Context, e connect.Export) (string, error) {
 	p, err := h.Connector.Paths(ctx, e)
 	switch {
@@ -262,8 +262,7 @@ func (h *Healer) Stage(ctx context.Context, described Volume) (device string, er
 	return local.Device, nil
 }
 
-// connectAll connects to all replicas that can be reached. The error names the replicas that cannot
-// be reached.
+// connectAll connects to all reachable replicas. The error lists the unreachable replicas.
 func (v *volume) connectAll(ctx context.Context) error {
 	failed := make([]error, len(v.Replicas))
 	var connecting sync.WaitGroup
@@ -281,14 +280,14 @@ func (v *volume) connectAll(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// connect connects to a replica, and waits until its device can be found.
+// connect connects to a replica and waits for its device.
 func (v *volume) connect(ctx context.Context, r Replica) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := v.Connector.Reconnect(ctx, r.Export); err != nil {
 		return err
 	}
-	for { // the result of Paths may be a second old
+	for { // repeat: the result of Paths may be a second old
 		_, err := v.find(ctx, r.Export)
 		if err == nil {
 			return nil

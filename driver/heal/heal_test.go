@@ -18,12 +18,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/witness"
 )
 
-// A fake is a node with a mirror of two replicas. The fake records the steps of the healer.
+// A fake is a node with a mirror of two replicas. It records the steps of the healer.
 type fake struct {
 	*Healer
 	options mirror.Options
 	clock   time.Time
-	live    map[string]bool // connected, by UUID
+	live    map[string]bool // connected replicas, by UUID
 	down    map[string]bool // servers that do not respond, by UUID
 	paths   error
 	status  mirror.Status
@@ -68,14 +68,14 @@ func (f *fake) step(name string) error {
 	return f.fail[name]
 }
 
-// after returns the steps since the last call.
+// after returns the steps since its last call.
 func (f *fake) after() []string {
 	steps := f.steps
 	f.steps = nil
 	return steps
 }
 
-// round lets time pass, and performs a round.
+// round advances the time and performs a round.
 func (f *fake) round(t *testing.T, pass time.Duration) []string {
 	f.clock = f.clock.Add(pass)
 	f.volumes["volume"].tryRound(t.Context())
@@ -205,8 +205,8 @@ func staged(t *testing.T) *fake {
 	return f
 }
 
-// When a server dies and returns, its replica is given up after the grace period, and is then
-// rebuilt.
+// When a server dies, its replica is dropped after the grace period. When the server returns, the
+// replica is rebuilt.
 func TestReplicaOfAReturningServerIsRebuilt(t *testing.T) {
 	f := staged(t)
 	f.noAPI = true
@@ -233,8 +233,8 @@ func TestReplicaOfAReturningServerIsRebuilt(t *testing.T) {
 	assert.Equal(t, State{}, f.state(t))
 }
 
-// A server that returns within the grace period keeps its replica. If the state of the connections
-// cannot be read, replicas are not given up.
+// If a server returns within the grace period, its replica is not dropped. Replicas are not dropped
+// while the state of the connections cannot be read.
 func TestReplicaSurvivesShortOutage(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-b"] = true
@@ -251,8 +251,8 @@ func TestReplicaSurvivesShortOutage(t *testing.T) {
 	}
 }
 
-// While the API server is unavailable, replicas are not given up. When it is available again,
-// interrupted steps are finished first.
+// Replicas are not dropped while the API server is unavailable. When it is available again,
+// interrupted steps are completed first.
 func TestNoReplicaIsDroppedWithoutTheWitness(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-b"], f.noAPI = true, true
@@ -267,8 +267,8 @@ func TestNoReplicaIsDroppedWithoutTheWitness(t *testing.T) {
 	assert.Equal(t, []string{"start", "drop", "release uuid-b"}, f.round(t, time.Minute))
 }
 
-// After an error on a live server, the writes are retried once; then the server's replica is given
-// up.
+// After an error on a live server, the writes are retried once. If they fail again, the server's
+// replica is dropped.
 func TestErrorOnALiveServerIsRetriedOnce(t *testing.T) {
 	f := staged(t)
 	f.status.Failed = setB
@@ -276,7 +276,7 @@ func TestErrorOnALiveServerIsRetriedOnce(t *testing.T) {
 	assert.Equal(t, []string{"drop", "release uuid-b"}, f.round(t, time.Second))
 }
 
-// The mirror of a publication that is over is abandoned, and only once.
+// The mirror of an ended publication is abandoned exactly once.
 func TestMirrorOfAnEndedPublicationIsAbandoned(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-b"] = true
@@ -289,8 +289,8 @@ func TestMirrorOfAnEndedPublicationIsAbandoned(t *testing.T) {
 	assert.Equal(t, []string{"stop", "disconnect uuid-a", "disconnect uuid-b"}, f.after())
 }
 
-// The mirror is also abandoned if the publication ends while the node cannot reach any server, so
-// that no replica can be dropped. Otherwise, its I/O would wait until the node is restarted.
+// The mirror is abandoned even if the publication ends while the node can reach no server and
+// therefore drops no replica. Otherwise, its I/O would wait until the node is restarted.
 func TestMirrorWithoutServersIsAbandoned(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-a"], f.down["uuid-b"] = true, true
@@ -317,7 +317,7 @@ func TestUnstageStopsTheMirror(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// While another process may still change the mirrors, nothing is changed.
+// The healer changes nothing while another process may still change the mirrors.
 func TestHealerWaitsForTheEarlierProcess(t *testing.T) {
 	f := staged(t)
 	busy := errors.New("another process")
@@ -334,7 +334,7 @@ func TestHealerWaitsForTheEarlierProcess(t *testing.T) {
 	assert.Equal(t, []string{"drop", "release uuid-b"}, f.round(t, time.Minute))
 }
 
-// A restarted process first finishes what the previous one has begun.
+// A restarted process first completes the steps that the previous process has begun.
 func TestRestartedHealerCompletesInterruptedSteps(t *testing.T) {
 	f := staged(t)
 	f.restart(t)
@@ -345,7 +345,7 @@ func TestRestartedHealerCompletesInterruptedSteps(t *testing.T) {
 	assert.Empty(t, f.round(t, time.Second))
 }
 
-// A volume starts even if one of its servers cannot be reached, if the mirror permits that.
+// If the mirror permits it, a volume starts even if one of its servers is unreachable.
 func TestVolumeIsStagedWithoutOneServer(t *testing.T) {
 	f := newFake(t)
 	f.down["uuid-b"] = true

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// A NodeLock is a lock file that at most one process of this node holds. The kernel releases it
-// when the process has ended, including its system calls.
+// A NodeLock is a lock file that at most one process on this node can hold. The kernel releases the
+// lock when the process, including its system calls, has ended.
 type NodeLock struct {
 	path string
 	mu   sync.Mutex

@@ -17,6 +17,6 @@ func TestNodeLockIsExclusive(t *testing.T) {
 	err := second.Acquire()
 	require.ErrorIs(t, err, syscall.EWOULDBLOCK)
 	assert.ErrorContains(t, err, path)
-	require.NoError(t, first.file.Close()) // as when the process ends
+	require.NoError(t, first.file.Close()) // as if the process had ended
 	require.NoError(t, second.Acquire())
 }

@@ -11,22 +11,22 @@ type step int
 // The steps. All of them except nothing and retry apply to a replica.
 const (
 	nothing   step = iota
-	drop           // give the replica up
+	drop           // drop the replica from the mirror
 	retry          // repeat the writes that the mirror is holding
 	reconnect      // connect to the replica's server again
 	add            // start to rebuild the replica
 	complete       // end the rebuild if it is complete
-	wait           // the next attempt is not due yet; next never returns this step
+	wait           // no step: the next attempt is not due yet; next never returns this step
 )
 
 // An observation contains a round's findings about a volume.
 type observation struct {
 	mirror.Status
-	// live contains the replicas whose devices have a server that responds.
+	// live contains the replicas on responding servers.
 	live replica.Set
-	// lost contains the replicas that have not been live for longer than the grace period.
+	// lost contains the replicas that have been unresponsive for longer than the grace period.
 	lost replica.Set
-	// retried means that the writes were repeated only a short time ago.
+	// retried means that the writes were repeated recently.
 	retried bool
 }
 

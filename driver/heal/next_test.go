@@ -54,7 +54,7 @@ func TestNextStepDependsOnObservation(t *testing.T) {
 	}
 }
 
-// No matter what is observed, a replica is given up only if another current replica is live.
+// Whatever the observation, a replica is dropped only if another current replica is live.
 func TestLastLiveReplicaIsNeverDropped(t *testing.T) {
 	sets := []replica.Set{0, setA, setB, both}
 	for _, s := range []mirror.Status{{Members: both}, {Members: setA, Missing: setB}, {Members: setB, Missing: setA}, {Members: setA, Rebuilding: setB}, {Members: setB, Rebuilding: setA}} {

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A State describes the state in which the last round found a volume.
+// A State describes a volume as of the last round.
 type State struct {
 	// Degraded means that the volume is working without one of its replicas.
 	Degraded bool
@@ -24,7 +24,7 @@ type State struct {
 	// failed, and has not been dropped yet.
 	Waiting bool
 	// Problem is the reason why a step failed, or what the volume is waiting for; empty if there is
-	// none.
+	// no problem.
 	Problem string
 }
 
@@ -71,7 +71,7 @@ func (h *Healer) Run(ctx context.Context) {
 	}
 }
 
-// Check does one round for each volume, and waits for all of them.
+// Check performs one round for each volume, and waits for all rounds to end.
 func (h *Healer) Check(ctx context.Context) {
 	h.mu.Lock()
 	all := slices.Collect(maps.Values(h.volumes))
@@ -81,8 +81,8 @@ func (h *Healer) Check(ctx context.Context) {
 	}
 }
 
-// tryRound does one round unless another call is using the volume. A round can hang in the kernel
-// for as long as a replica does not respond.
+// tryRound performs one round unless another call is using the volume. A round can hang in the
+// kernel while a replica does not respond.
 func (v *volume) tryRound(ctx context.Context) {
 	select {
 	case v.busy <- struct{}{}:

@@ -18,7 +18,7 @@ import (
 // A Method selects how hosts authenticate. The empty Method means that hosts do not authenticate.
 type Method string
 
-// The methods, which are the values of the class parameter authentication, and of KeyMethod in
+// The methods. They are the values of the class parameter authentication, and of KeyMethod in
 // contexts.
 const (
 	None   Method = ""
@@ -28,7 +28,7 @@ const (
 
 // Keys of CSI's volume and publish contexts.
 const (
-	// KeyMethod is the method with which the node must authenticate. A node that does not receive
+	// KeyMethod is the method that the node must use to authenticate. A node that does not receive
 	// the secret refuses to connect.
 	KeyMethod = "authentication"
 	// KeyBoth is "true" if the target must also authenticate to the node.
@@ -59,8 +59,8 @@ var ErrMissing = errors.New("no key to authenticate with")
 // ErrMalformed means that a secret cannot be used. The error text contains no part of the secret.
 var ErrMalformed = errors.New("unusable key")
 
-// A Secret is a string that is never printed. A pointer hides it, because fmt does not call methods
-// on unexported fields, but prints pointers within structs as addresses.
+// A Secret is a string that is never printed. The string is behind a pointer because fmt does not
+// call methods of unexported fields, but prints pointers within structs as addresses.
 type Secret struct{ text *string }
 
 // NewSecret returns a secret.
@@ -104,7 +104,7 @@ func (k *Keys) Both() bool { return k != nil && !k.Target.IsZero() }
 // Format implements [fmt.Formatter].
 func (k *Keys) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
 
-// IsSecretKey reports whether a key in a Kubernetes Secret is one that this package reads.
+// IsSecretKey reports whether this package reads the key with this name in a Kubernetes Secret.
 func IsSecretKey(name string) bool {
 	return slices.Contains(secretKeys[DHCHAP], name) || slices.Contains(secretKeys[CHAP], name)
 }
@@ -150,8 +150,8 @@ func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
 	return nil, fmt.Errorf("%w: unknown method %q", ErrMalformed, m)
 }
 
-// dhchapForm matches the output of nvme gen-dhchap-key: the hash that transforms the key, and the
-// key with its CRC-32.
+// dhchapForm matches the output of nvme gen-dhchap-key, which contains the hash that transforms the
+// key, and the key with its CRC-32.
 var dhchapForm = regexp.MustCompile(`^DHHC-1:(0[0-3]):([A-Za-z0-9+/]+=*):$`)
 
 // dhchapLengths contains the valid key lengths in bytes, by hash.
@@ -202,7 +202,7 @@ func checkCHAP(k *Keys) error {
 
 var names = regexp.MustCompile(`^[a-z2-7]{32}$`)
 
-// IsName reports whether a string has the format of [Secret.Name]'s result.
+// IsName reports whether a string has the format of the result of [Secret.Name].
 func IsName(text string) bool { return names.MatchString(text) }
 
 // Name derives a name from a secret. All names have the same length. The secret cannot be derived

@@ -11,13 +11,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// namespace is the UUID namespace in which node ids are hashed. Controllers and nodes of all
-// releases must use the same namespace. Changing it would lock every node out of its volumes.
+// namespace is the UUID namespace for hashing node ids. Controllers and nodes of all releases must
+// use the same namespace. Changing it would lock every node out of its volumes.
 var namespace = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
 
-// A Host holds the names under which a node connects to targets. NVMe requires that each host NQN
-// has one host identifier, and that both differ between nodes. A target would treat two nodes that
-// share either of them as one host.
+// A Host contains the names that a node presents to targets. NVMe requires that each host NQN has
+// one host identifier, and that both differ between nodes. A target would treat two nodes with the
+// same NQN or identifier as one host.
 type Host struct {
 	UUID string // host identifier (hostid), lower case
 	NQN  string // NVMe host NQN
@@ -25,8 +25,8 @@ type Host struct {
 }
 
 // Of derives the host of a node from its CSI node id, byte for byte. The controller admits this
-// host to a subsystem, and the node connects as this host. Controller and node both compute the
-// host from the node's id; the host is not stored.
+// host to a subsystem, and the node connects as this host. Both compute the host from the node's
+// id, so it is never stored.
 func Of(nodeID string) Host {
 	id, isMove := copyIn(nodeID)
 	if !isMove {
@@ -42,9 +42,9 @@ const (
 
 // Multipath returns the second host of a node. A node with native NVMe multipath uses this host to
 // connect to subsystems that report ANA, and can then be made to hold back its I/O. Targets admit
-// both hosts, and can distinguish their connections. Both UUID and NQN differ from h's, because the
-// kernel accepts only one host identifier for a host NQN. Package export recognizes these names by
-// the UUID's version, which is 8, or 14 for the node of a move.
+// both hosts and can distinguish their connections. UUID and NQN both differ from those of h,
+// because the kernel accepts only one host identifier for a host NQN. Package export recognizes
+// these names by the UUID's version, which is 8, or 14 for the node of a move.
 func (h Host) Multipath() Host {
 	id := withVersion(uuid.NewSHA1(namespace, []byte("multipath:"+h.UUID)), multipathVersion)
 	if of, err := uuid.Parse(h.UUID); err == nil && of.Version() == moveVersion {
@@ -53,13 +53,13 @@ func (h Host) Multipath() Host {
 	return Host{UUID: id.String(), NQN: nqnPrefix + id.String(), IQN: h.IQN}
 }
 
-// MoveNode returns the id of the node to which spdk-csi move publishes a volume and its copy, given
-// their UUIDs. CopyOf reads the copy's UUID from the names that this node has on targets.
+// MoveNode returns the id of the node that spdk-csi move publishes a volume and its copy to, given
+// their UUIDs. CopyOf extracts the UUID of the copy from this node's names on targets.
 func MoveNode(original, copied string) string { return movePrefix + original + "-" + copied }
 
 // SPDK gives version 4 UUIDs to volumes. Both hosts of a move have the copy's UUID, but with the
-// versions 15 and 14, which no other UUID has. Each host must name the copy, because an interrupted
-// call can leave only one of them admitted.
+// versions 15 and 14, which no other UUID has. Each host must contain the UUID of the copy, because
+// an interrupted call may leave only one of the two hosts admitted.
 const (
 	movePrefix           = "move-"
 	volumeVersion        = 4

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostname"
 )
 
-// The names of a move's node on targets show the copy. All other nodes have names that do not.
+// The names of the node of a move identify the copy. The names of all other nodes identify no copy.
 func TestHostOfAMoveNamesTheCopy(t *testing.T) {
 	const original = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 	for range 100 {

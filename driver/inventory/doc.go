@@ -3,7 +3,7 @@
 // collect this information, the commands spdk-csi inventory and spdk-csi node-status print it as
 // JSON, and the kubectl plugin shows it.
 //
-// Package inventory contains only data types, so that a program that shows an inventory does not
-// need to include an SPDK client. Package inventory must not depend on how targets are read, or how
-// the values are shown.
+// Package inventory contains only data types, so that programs that show an inventory need not
+// include an SPDK client. Package inventory must not depend on how targets are read, or how the
+// values are shown.
 package inventory

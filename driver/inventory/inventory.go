@@ -2,7 +2,7 @@ package inventory
 
 import "time"
 
-// An Inventory holds all targets in config.json, in its order.
+// An Inventory contains all targets in config.json, in the same order.
 type Inventory struct {
 	Targets []Target `json:"targets"`
 }
@@ -16,9 +16,9 @@ type Target struct {
 	Error     string            `json:"error,omitempty"`
 	Stores    []Store           `json:"stores,omitempty"`
 	Volumes   []Volume          `json:"volumes,omitempty"`
-	// Snapshots holds the requested snapshots; no others are listed.
+	// Snapshots contains only the requested snapshots.
 	Snapshots []Snapshot `json:"snapshots,omitempty"`
-	// Fenced holds the fenced nodes, if they were requested.
+	// Fenced contains the fenced nodes, if they were requested.
 	Fenced []Fenced `json:"fenced,omitempty"`
 }
 
@@ -28,14 +28,14 @@ type Fenced struct {
 	Host string `json:"host"`
 	// Label is the node's id, limited to 40 printable characters; empty over iSCSI.
 	Label string `json:"label,omitempty"`
-	// Since is the time at which the node was fenced; nil if the mark does not record it.
+	// Since is the time when the node was fenced; nil if the fence mark does not record the time.
 	Since *time.Time `json:"since,omitempty"`
 }
 
 // A Snapshot is a snapshot in an lvstore that the driver may use.
 type Snapshot struct {
 	ID string `json:"id"` // in the form of Kubernetes, TARGET:UUID
-	// Undeletable is the error with which the driver would refuse to delete the snapshot. It is
+	// Undeletable is the error that the driver would return for a deletion of the snapshot. It is
 	// empty if the driver would delete the snapshot.
 	Undeletable string `json:"undeletable,omitempty"`
 }
@@ -45,11 +45,12 @@ type Store struct {
 	Name       string `json:"name"`
 	TotalBytes int64  `json:"totalBytes"`
 	FreeBytes  int64  `json:"freeBytes"`
-	// PromisedBytes is the sum of its volumes' sizes and the space that only its snapshots occupy.
+	// PromisedBytes is the sum of the sizes of all volumes, plus the space that only snapshots
+	// occupy.
 	PromisedBytes int64 `json:"promisedBytes"`
 	// LargestBytes is the size of the largest thin volume that could be created now.
 	LargestBytes int64 `json:"largestBytes"`
-	// LongestChain is the number of snapshots below the volume that has the most snapshots.
+	// LongestChain is the maximum number of snapshots below any volume.
 	LongestChain int `json:"longestChain"`
 }
 
@@ -71,30 +72,30 @@ type Volume struct {
 // An Export makes a volume reachable for hosts.
 type Export struct {
 	Name string `json:"name"` // NQN or IQN
-	// Hosts holds the names of the admitted hosts: NVMe host NQNs or iSCSI initiator names.
+	// Hosts contains the names of the admitted hosts: NVMe host NQNs or iSCSI initiator names.
 	Hosts []string `json:"hosts,omitempty"`
 	// Open means that the export admits every host.
 	Open bool `json:"open,omitempty"`
-	// Connected holds the NQNs of connected NVMe hosts, or the addresses of connected iSCSI
-	// initiators, one for each connection.
+	// Connected contains the NQN of the NVMe host, or the address of the iSCSI initiator, of each
+	// connection.
 	Connected []string `json:"connected,omitempty"`
 	Paths     []Path   `json:"paths"`
 }
 
-// A Path is an address in config.json at which hosts reach an export.
+// A Path is an address in config.json that hosts use to reach an export.
 type Path struct {
 	Address   string `json:"address"` // ADDRESS:PORT
 	Listening bool   `json:"listening"`
 }
 
-// Inspected describes one volume that is to be moved.
+// Inspected describes a volume that is about to be moved.
 type Inspected struct {
 	SizeBytes int64
-	// CopyUUID is the UUID of a copy if spdk-csi move has published the volume to the node of the
-	// move that makes this copy.
+	// CopyUUID is the UUID of the copy that spdk-csi move is making, if it has published the volume
+	// to the node of the move.
 	CopyUUID string
 	// Published reports whether the volume is published to the node in question; Others reports
-	// whether it is published to a node that is neither this one nor that of a move.
+	// whether it is published to any other node except the node of a move.
 	Published, Others bool
 }
 

@@ -13,7 +13,7 @@ type NodeStatus struct {
 	Problem string  `json:"problem,omitempty"`
 }
 
-// Staged describes the volumes that are staged on a node, as they were at one time.
+// Staged describes the volumes that were staged on a node at one time.
 type Staged struct {
 	Checked time.Time `json:"checked"`
 	// IntervalSeconds is the time between two checks.

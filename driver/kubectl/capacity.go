@@ -81,9 +81,9 @@ func (c Client) Inventory(ctx context.Context, targets ...string) (inventory.Inv
 	return c.inventory(ctx, prefixed("--target=", targets)...)
 }
 
-// InventoryOfSnapshots asks targets, through the controller's pod, why snapshots cannot be deleted.
-// ids are snapshot handles, as Kubernetes stores them. Targets that cannot be queried have an error
-// in their entries.
+// InventoryOfSnapshots returns the reasons why snapshots cannot be deleted. It queries targets
+// through the controller's pod. ids are snapshot handles, as Kubernetes stores them. Targets that
+// cannot be queried have an error in their entries.
 func (c Client) InventoryOfSnapshots(ctx context.Context, ids []string) (inventory.Inventory, error) {
 	return c.inventory(ctx, prefixed("--snapshot=", ids)...)
 }
@@ -109,7 +109,7 @@ func (c Client) inventory(ctx context.Context, args ...string) (inventory.Invent
 	return all, fmt.Errorf("run spdk-csi inventory in %s of namespace %s: %w", c.Controller, c.Namespace, reason(failed, &notes))
 }
 
-// Unread returns the errors of targets that could not be read, or nil if all were read.
+// Unread returns the errors of unreadable targets, or nil if all targets were read.
 func Unread(inv inventory.Inventory) error {
 	var failed []error
 	for _, t := range inv.Targets {

@@ -24,7 +24,7 @@ type Client struct {
 	Namespace, Controller, Container string
 }
 
-// A Status is the exit code of an spdk-csi command that has printed its own message.
+// A Status is the exit code of an spdk-csi command that has already printed a message.
 type Status int
 
 func (s Status) Error() string { return "the command ended with exit code " + strconv.Itoa(int(s)) }
@@ -54,8 +54,8 @@ func reason(err error, notes *bytes.Buffer) error {
 	return err
 }
 
-// pageSize limits the number of objects in the Kubernetes API's responses. A page of
-// PersistentVolumes is about 5 MiB.
+// pageSize limits the number of objects in a response of the Kubernetes API. A page of
+// PersistentVolumes takes about 5 MiB.
 const pageSize = "2000"
 
 // list reads all objects in a list, page by page.

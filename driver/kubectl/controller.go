@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// controllerPod returns a pod of the controller that is ready, on a node that is ready. A pod on a
-// failed node can remain ready for longer than the node, and kubectl exec in such a pod would not
-// return. If no pod is ready, controllerPod returns a pod on a ready node; if there is none, it
-// fails. If the deployment or its pods cannot be read, or there are no pods, kubectl chooses the
-// pod. If the nodes cannot be read, they count as ready.
+// controllerPod returns a ready pod of the controller on a ready node. A pod can remain ready after
+// its node has failed, and kubectl exec in such a pod would not return. If no pod is ready,
+// controllerPod returns a pod on a ready node; if there is none, it fails. If the deployment or its
+// pods cannot be read, or no pods exist, kubectl chooses the pod. If the nodes cannot be read,
+// controllerPod treats them as ready.
 func (c Client) controllerPod(ctx context.Context) (string, error) {
 	kind, name, _ := strings.Cut(c.Controller, "/")
 	if !slices.Contains([]string{"deploy", "deployment", "deployments", "deployment.apps", "deployments.apps"}, kind) {
@@ -52,7 +52,7 @@ func controllerOnAnyNode(controller string, pods []pod) string {
 	return controller
 }
 
-// controllerOnReadyNode returns a pod on a ready node. It prefers pods that are themselves ready.
+// controllerOnReadyNode returns a pod on a ready node. It prefers ready pods.
 func (c Client) controllerOnReadyNode(pods []pod, nodes []node) (string, error) {
 	ready := map[string]bool{}
 	for _, n := range nodes {

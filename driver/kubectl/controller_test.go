@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Commands run in a ready pod of the controller, whereas kubectl itself may choose a pod on a
-// failed node. Without permission to read nodes, all nodes count as ready.
+// Commands run in a ready pod of the controller, because kubectl itself might choose a pod on a
+// failed node. Without permission to read nodes, the plugin treats all nodes as ready.
 func TestCommandsRunInAReadyPod(t *testing.T) {
 	a := newAPI(t)
 	path := deploymentPath("spdkcsi", "spdkcsi-controller")
@@ -43,8 +43,8 @@ func TestCommandsRunInAReadyPod(t *testing.T) {
 	assert.Equal(t, "pod/other", chosen())
 }
 
-// A pod on a failed node can remain ready, so commands run only in a pod whose node is ready. If
-// there is no such pod, no command is executed.
+// A pod on a failed node can remain ready, so commands run only in pods on ready nodes. If there is
+// no such pod, no command is executed.
 func TestCommandsRunOnAReadyNode(t *testing.T) {
 	const (
 		onLost    = `{"metadata": {"name": "spdkcsi-controller-a"}, "spec": {"nodeName": "worker-1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}`

@@ -2,8 +2,8 @@
 // and capacity, with information from Kubernetes, the targets and the node plugins.
 //
 // It reaches the Kubernetes API through kubectl, which has the user's cluster and credentials. It
-// reaches targets through the controller's pod, and nodes through their node plugins' pods, where
-// it runs spdk-csi's commands. It does not make any decisions about targets itself.
+// reaches targets through the controller's pod, and nodes through the pods of the node plugin, by
+// running spdk-csi commands there. It makes no decisions about targets itself.
 //
 // Package kubectl must not depend on SPDK's RPCs, how targets are reached, or the controller's
 // configuration and secrets.

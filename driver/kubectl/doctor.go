@@ -22,8 +22,8 @@ func (c Client) DoctorTargets(ctx context.Context, out, notes io.Writer, args ..
 	return doctorStatus(c.Run(ctx, printed, notes, slices.Concat([]string{"doctor"}, args)...), printed)
 }
 
-// doctorStatus distinguishes findings, which doctor prints, from failures of kubectl, which exits
-// with the same code.
+// doctorStatus distinguishes findings of doctor from failures of kubectl, which have the same exit
+// code. Findings are always printed to the output; failures of kubectl are not.
 func doctorStatus(err error, printed *counter) error {
 	if err == doctorFound && printed.n == 0 {
 		return doctorFailed
@@ -42,10 +42,10 @@ func (c *counter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// Doctor runs spdk-csi doctor with args in the controller's pod, with a list of Kubernetes'
-// objects. The list is read after delay. By then, doctor has read the targets, so volumes being
-// created are not mistaken for orphans. others contains lists from other clusters that use the same
-// targets, and may be empty. Doctor returns the exit code of the command doctor as a [Status].
+// Doctor runs spdk-csi doctor with args in the controller's pod, and sends it a list of the objects
+// in Kubernetes. It reads the list after delay. By then, doctor has read the targets, so volumes
+// being created are not mistaken for orphans. others contains lists from other clusters that use
+// the same targets, and may be empty. Doctor returns the exit code of the command as a [Status].
 func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, out, notes io.Writer, args ...string) error {
 	cmd, err := c.command(ctx, true, slices.Concat([]string{"doctor", "--volumes=-"}, args)...)
 	if err != nil {
@@ -71,8 +71,8 @@ func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, 
 	return ended
 }
 
-// noList is sent if the list of volumes cannot be read. The doctor command refuses this invalid
-// list and changes nothing, whereas an empty list would mean that Kubernetes has no volumes.
+// noList is sent if the list of volumes cannot be read. The doctor command rejects this invalid
+// list and changes nothing. An empty list would mean that Kubernetes has no volumes.
 const noList = "the list of volumes could not be read\n"
 
 func (c Client) writeList(ctx context.Context, delay time.Duration, others []byte, in io.WriteCloser) error {
@@ -92,6 +92,6 @@ func (c Client) writeList(ctx context.Context, delay time.Duration, others []byt
 		_, _ = io.WriteString(in, noList)
 		return err
 	}
-	_, _ = in.Write(slices.Concat(text, []byte("\n"), others)) // if doctor has already ended, its exit code shows why
+	_, _ = in.Write(slices.Concat(text, []byte("\n"), others)) // this fails if doctor has already ended; its exit code shows the reason
 	return nil
 }

@@ -65,7 +65,7 @@ func fakeKubectl(server string, args []string) int {
 	return code
 }
 
-// An api is a fake of the Kubernetes API and the controller's pod.
+// An api fakes the Kubernetes API and the controller's pod.
 type api struct {
 	Client
 
@@ -137,7 +137,7 @@ func (a *api) withSnapshots(contents ...string) {
 }
 
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
-	input, _ := io.ReadAll(r.Body) // while a command waits for its input, others read lists
+	input, _ := io.ReadAll(r.Body) // while a command waits for its input, other calls read lists
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.queries[r.URL.Path] = r.URL.Query()
@@ -176,8 +176,8 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "Error from server (NotFound): the server could not find the requested resource")
 		return
 	}
-	// The pages are small, so that reading a list takes more calls than with a real server. As on a
-	// real server, items do not have a kind.
+	// The pages are small, so that the tests read lists page by page. As on a real server, items do
+	// not have a kind.
 	const most = 3
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	next := ""
@@ -204,8 +204,8 @@ func attachment(name, volume, node string, attached bool) string {
 
 const ofOther = `{"metadata": {"name": "other"}, "spec": {"capacity": {"storage": "1Gi"}, "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"}}, "status": {"phase": "Bound"}}`
 
-// withVolumes adds three volumes (one attached, one being attached, one created manually), and one
-// of another driver.
+// withVolumes adds three volumes (one attached, one being attached, one created manually), and a
+// volume of another driver.
 func (a *api) withVolumes() {
 	const attributes = `, "volumeAttributes": {"` + request.KeyStore + `": "lvs0", "` + connect.KeyTargetType + `": "TCP"}`
 	a.mu.Lock()

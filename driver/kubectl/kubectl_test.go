@@ -257,8 +257,8 @@ func TestDoctorReceivesTheListOfVolumes(t *testing.T) {
 	assert.Equal(t, []string{"doctor", "--json"}, a.command(-1)[6:])
 }
 
-// If the list of volumes cannot be read, doctor does not treat it as empty, which would make all
-// volumes orphans.
+// If the list of volumes cannot be read, doctor must not treat it as empty, because then all
+// volumes would be orphans.
 func TestDoctorFailsIfVolumesCannotBeListed(t *testing.T) {
 	for _, path := range []string{volumesPath, attachmentsPath, groupsPath, contentsPath} {
 		a := newAPI(t)

@@ -10,13 +10,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// A Node is a node that runs the driver, or that is fenced. Values that could not be read are nil.
+// A Node is a node that runs the driver or is fenced. Unreadable values are nil.
 type Node struct {
 	Name string `json:"name"`
 	// InCluster reports whether the node's Node object exists.
 	InCluster *bool `json:"inCluster"`
-	// Ready is the condition of the node itself, and PluginReady that of the node plugin's pod.
-	// Registered reports whether kubelet has registered the driver.
+	// Ready is the condition of the node itself, and PluginReady is the condition of the node
+	// plugin's pod. Registered reports whether kubelet has registered the driver.
 	Ready       *bool `json:"ready"`
 	PluginReady *bool `json:"pluginReady"`
 	Registered  *bool `json:"registered"`
@@ -43,14 +43,15 @@ type Node struct {
 	attachments []string
 }
 
-// FencedOn is a target on which a node is fenced. Since is nil if the mark does not record it.
+// FencedOn is a target on which a node is fenced. Since is nil if the fence mark does not record
+// the time.
 type FencedOn struct {
 	Target string     `json:"target"`
 	Since  *time.Time `json:"since,omitempty"`
 }
 
-// setPlugin records the state of the node plugin's pod. While the pod is being replaced, there are
-// two pods, and the state of the new one is recorded.
+// setPlugin records the state of the node plugin's pod. While the pod is being replaced, two pods
+// exist, and setPlugin records the state of the new pod.
 func (n *Node) setPlugin(p pod, container string) {
 	if n.Pod != "" && p.Metadata.DeletionTimestamp != "" {
 		return
@@ -63,8 +64,7 @@ func (n *Node) setPlugin(p pod, container string) {
 	}
 }
 
-// setObject records the contents of the Node object. The parameter there is false if the node has
-// been deleted.
+// setObject records the contents of the Node object. there is false if the node has been deleted.
 func (n *Node) setObject(o node, there bool) {
 	n.InCluster = &there
 	if !there {
@@ -129,7 +129,7 @@ func (n Node) version() string {
 	return n.Status.Version
 }
 
-// fenced returns the storage servers on which the node is fenced, with the time since then.
+// fenced returns the storage servers on which the node is fenced, and for how long.
 func (n Node) fenced(now time.Time) string {
 	if n.targets == 0 {
 		return "?"
@@ -162,8 +162,8 @@ func (n Node) transports() string {
 	return strings.Join(n.Status.Transports, ",")
 }
 
-// lost returns the number of paths that staged volumes have lost, and the storage servers at the
-// other end.
+// lost returns the number of paths that staged volumes have lost, and the storage servers that
+// these paths led to.
 func (n Node) lost() string {
 	if n.Status == nil || n.Status.Staged == nil {
 		return "?"
@@ -214,7 +214,7 @@ func (n Node) staged() string {
 	return strconv.Itoa(len(n.Status.Staged.Volumes))
 }
 
-// problems counts the staged volumes by state, omitting healthy ones.
+// problems counts the unhealthy staged volumes by state.
 func (n Node) problems() string {
 	if n.Status == nil || n.Status.Staged == nil {
 		return "?"

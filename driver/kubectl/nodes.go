@@ -31,12 +31,12 @@ type NodeOptions struct {
 }
 
 // nodesInFlight is the maximum number of node plugins that are queried concurrently. Each query
-// takes a kubectl process.
+// runs a kubectl process.
 const nodesInFlight = 8
 
 // NodeStates returns the nodes that run the driver, and fenced nodes that are not in the cluster,
-// ordered by name. It reads each source independently. Values that could not be read are nil in the
-// nodes, and the error explains why. The error may be returned together with nodes.
+// ordered by name. It reads each source independently. Unreadable values are nil in the nodes, and
+// the error contains the reasons. The error may be returned together with nodes.
 func (c Client) NodeStates(ctx context.Context, driver string, o NodeOptions) ([]Node, error) {
 	r := c.readNodes(ctx, driver, o)
 	failed := r.errors()
@@ -80,7 +80,7 @@ func (c Client) readNodes(ctx context.Context, driver string, o NodeOptions) (r 
 	return r
 }
 
-// nodes combines the sources' reports, ordered by name.
+// nodes combines the reports of the sources into nodes, ordered by name.
 func (r nodeReading) nodes(driver, container string) []Node {
 	byName := map[string]*Node{}
 	of := func(name string) *Node {
@@ -133,8 +133,8 @@ func (r nodeReading) nodes(driver, container string) []Node {
 	return nodes
 }
 
-// addFenced adds the marks of targets to nodes. For a mark that matches no known node, it adds a
-// new node.
+// addFenced adds the fence marks of targets to nodes. For a mark that matches no known node, it
+// adds a node.
 func addFenced(byName map[string]*Node, marks inventory.Inventory) {
 	if len(marks.Targets) == 0 {
 		return // no target was queried
@@ -240,7 +240,7 @@ func (c Client) askPlugin(ctx context.Context, n *Node, o NodeOptions) error {
 // volumes take less than 1 MiB.
 const mostStatus = 16 << 20
 
-// bounded is a buffer that refuses more than mostStatus bytes.
+// bounded is a buffer that accepts at most mostStatus bytes.
 type bounded struct {
 	text     bytes.Buffer
 	exceeded bool

@@ -29,7 +29,7 @@ func pluginPod(name, node, ready, meta string) string {
 }
 
 // withNodes adds a cluster of five nodes. worker-1 is healthy, worker-2 has lost paths, worker-3 is
-// lost and fenced, worker-4 was removed while it was fenced, and worker-5 has no node plugin.
+// down and fenced, worker-4 was removed while fenced, and worker-5 has no node plugin.
 func (a *api) withNodes(t *testing.T) {
 	registered := func(name string) string {
 		return `{"metadata": {"name": "` + name + `"}, "spec": {"drivers": [{"name": "other", "nodeID": "x"}, {"name": "csi.spdk.io", "nodeID": "` + name + `", "allocatable": {"count": 16}}]}}`
@@ -148,7 +148,7 @@ func fields(text string) (all [][]string) {
 	return all
 }
 
-// Values that could not be read are shown as unknown, and all other values are still shown.
+// Unreadable values are shown as unknown, and all other values are still shown.
 func TestUnreadableNodeFactsAreShownAsUnknown(t *testing.T) {
 	row := func(t *testing.T, nodes []Node, node string) string {
 		t.Helper()
