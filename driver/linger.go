@@ -35,8 +35,8 @@ func (c *clients) state() (conns, running int, changed <-chan struct{}) {
 	return c.conns, c.running, c.changed
 }
 
-// linger waits until no client is connected, or until no call has run for the duration quiet, but
-// no longer than the duration most.
+// linger waits until no client is connected or no call has run for the duration quiet, but at most
+// for the duration most.
 func (c *clients) linger(quiet, most time.Duration) {
 	limit := time.NewTimer(most)
 	defer limit.Stop()

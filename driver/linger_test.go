@@ -19,8 +19,7 @@ import (
 )
 
 // TestSidecarsFinishBeforeTheDriver stops a sidecar and the driver at the same time. The sidecar
-// makes the calls that it needs to complete its work, and then disconnects. Until the sidecar
-// disconnects, the driver must serve it.
+// makes its remaining calls and then disconnects. The driver must serve the sidecar until then.
 func TestSidecarsFinishBeforeTheDriver(t *testing.T) {
 	for name, linger := range map[string]time.Duration{"lingers": time.Hour, "does not": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +57,7 @@ func TestSidecarsFinishBeforeTheDriver(t *testing.T) {
 	}
 }
 
-// Sidecars that are not the leader remain connected, but do not make calls.
+// Sidecars that are not the leader remain connected but make no calls.
 func TestServerWaitsForSidecarsToFinish(t *testing.T) {
 	const quiet, most = 2 * time.Second, 10 * time.Second
 	for name, c := range map[string]struct {

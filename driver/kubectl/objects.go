@@ -104,7 +104,7 @@ type snapshotContent struct {
 	}
 	Status struct {
 		SnapshotHandle, VolumeGroupSnapshotHandle string
-		CreationTime                              int64 // in nanoseconds
+		CreationTime                              int64 // nanoseconds since 1970
 		RestoreSize                               int64
 		ReadyToUse                                bool
 		Error                                     struct{ Message string }

@@ -18,7 +18,7 @@ import (
 // A Format selects how rows are printed.
 type Format string
 
-// Table prints the most important columns; Wide prints all of them.
+// Table prints the most important columns; Wide prints all columns.
 const (
 	Table Format = ""
 	Wide  Format = "wide"
@@ -29,7 +29,7 @@ const (
 // Formats lists the formats that a user can request.
 var Formats = []string{string(Wide), string(JSON), string(YAML)}
 
-// Set sets the format, which makes a Format usable as a flag.
+// Set sets the format. With Set, a Format can be used as a flag.
 func (f *Format) Set(s string) error {
 	if !slices.Contains(Formats, s) {
 		return fmt.Errorf("use %s", strings.Join(Formats, ", "))
@@ -99,7 +99,7 @@ func printRows[T any](w io.Writer, format Format, columns []column[T], rows []T)
 	return t.Flush()
 }
 
-// size formats bytes with Kubernetes' units, such as 1.5Gi.
+// size formats bytes in the units of Kubernetes, such as 1.5Gi.
 func size(bytes int64) string {
 	value, unit := float64(bytes), ""
 	for _, next := range []string{"Ki", "Mi", "Gi", "Ti", "Pi"} {
@@ -111,7 +111,7 @@ func size(bytes int64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(value, 'f', 1, 64), ".0") + unit
 }
 
-// counted joins sorted words, and counts repeated ones: a, b(2).
+// counted joins sorted words, and appends the number of repetitions: a, b(2).
 func counted(words []string) string {
 	var parts []string
 	for i := 0; i < len(words); {
@@ -128,7 +128,7 @@ func counted(words []string) string {
 	return strings.Join(parts, ",")
 }
 
-// age formats how long ago something was, as kubectl does.
+// age formats the time since at, as kubectl does.
 func age(now time.Time, at *time.Time) string {
 	if at == nil {
 		return ""

@@ -17,8 +17,8 @@ type Snapshot struct {
 	Content   string `json:"content"`
 	ID        string `json:"id,omitempty"`
 	Target    string `json:"target,omitempty"`
-	// Source is the PersistentVolumeClaim of the snapshot's volume, or the volume's id if there is
-	// no PersistentVolume for it.
+	// Source is the PersistentVolumeClaim of the snapshot's volume, or the volume's id if the
+	// volume has no PersistentVolume.
 	Source    string     `json:"source,omitempty"`
 	SizeBytes int64      `json:"sizeBytes,omitempty"`
 	Status    string     `json:"status"` // Ready, Pending, Failed or Terminating
@@ -27,8 +27,8 @@ type Snapshot struct {
 	Policy    string     `json:"deletionPolicy,omitempty"`
 	Group     string     `json:"group,omitempty"`
 	Message   string     `json:"message,omitempty"` // the reason for the status Failed
-	// Undeletable is the reason why a snapshot that Kubernetes is deleting still exists, and what
-	// to do.
+	// Undeletable is the reason, with a remedy, why a snapshot that Kubernetes is deleting still
+	// exists.
 	Undeletable string `json:"undeletable,omitempty"`
 }
 
@@ -57,8 +57,8 @@ func AddUndeletable(snapshots []Snapshot, from inventory.Inventory) {
 
 const terminating = "Terminating"
 
-// Snapshots returns a driver's snapshots, ordered by namespace and name: all of them, or those in
-// one namespace.
+// Snapshots returns a driver's snapshots in all namespaces, or in one namespace if it is not empty.
+// It orders them by namespace and name.
 func (c Client) Snapshots(ctx context.Context, driver, namespace string) ([]Snapshot, error) {
 	contents, err := c.snapshotContents(ctx, driver)
 	if err != nil || len(contents) == 0 {

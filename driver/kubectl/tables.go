@@ -78,7 +78,7 @@ func exportedTo(l *Live) string {
 	return strings.Join(l.ExportedTo, ",")
 }
 
-// paths counts the addresses on which the target is listening, and lists the others.
+// paths counts the addresses that the target is listening on, and lists the remaining addresses.
 func paths(e *inventory.Export) string {
 	if e == nil {
 		return ""

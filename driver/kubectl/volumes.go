@@ -41,10 +41,9 @@ type Attachment struct {
 // Live is a target's information about a volume.
 type Live struct {
 	inventory.Volume
-	// ExportedTo lists the admitted hosts, by the names of their nodes if these are known.
+	// ExportedTo lists the admitted hosts, by node name if the node is known.
 	ExportedTo []string `json:"exportedTo,omitempty"`
-	// Connected lists the connected hosts, by the names of their nodes if these are known, one for
-	// each connection.
+	// Connected lists the host of each connection, by node name if the node is known.
 	Connected []string `json:"connected,omitempty"`
 }
 
@@ -117,14 +116,14 @@ func attachmentOf(a volumeAttachment) Attachment {
 	return Attachment{Node: a.Spec.NodeName, State: state}
 }
 
-// AddLive adds the targets' information to volumes. nodes contains the names of the cluster's
-// nodes, which are shown in place of host names.
+// AddLive adds information from the targets to volumes. nodes contains the names of the cluster's
+// nodes, which replace host names.
 func AddLive(volumes []Volume, from inventory.Inventory, nodes []string) {
 	byID := map[string]inventory.Volume{}
 	for _, t := range from.Targets {
 		for _, v := range t.Volumes {
 			byID[v.ID] = v
-			if _, uuid, ok := strings.Cut(v.ID, ":"); ok { // as in the PersistentVolumes of volumes that were created by hand
+			if _, uuid, ok := strings.Cut(v.ID, ":"); ok { // as in the PersistentVolumes of manually created volumes
 				byID[uuid] = v
 			}
 		}
@@ -148,7 +147,8 @@ func AddLive(volumes []Volume, from inventory.Inventory, nodes []string) {
 	}
 }
 
-// nodesOf returns the nodes of hosts, sorted. Hosts of unknown nodes are returned unchanged.
+// nodesOf returns the sorted names of the nodes of hosts. It returns hosts of unknown nodes
+// unchanged.
 func nodesOf(hosts []string, names map[string]string) []string {
 	var nodes []string
 	for _, h := range hosts {

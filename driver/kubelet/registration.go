@@ -15,7 +15,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// DefaultDir is the path at which the manifests mount kubelet's directory plugins_registry.
+// DefaultDir is the path where the manifests mount kubelet's directory plugins_registry.
 const DefaultDir = "/registration"
 
 // csiVersions are the versions that kubelet accepts for CSI drivers.
@@ -27,7 +27,7 @@ var ErrRefused = errors.New("kubelet does not register the driver")
 // A Registration registers a driver with kubelet.
 type Registration struct {
 	Driver   string // the driver's name, as in its CSIDriver object
-	Endpoint string // path on the node of the driver's socket, to which kubelet connects
+	Endpoint string // the socket of the driver that kubelet connects to, as a path on the node
 	Log      *slog.Logger
 
 	interval time.Duration // interval between checks of the socket; 0 means 10 s
@@ -37,7 +37,7 @@ type Registration struct {
 // plugins_registry.
 func SocketPath(dir, driver string) string { return filepath.Join(dir, driver+"-reg.sock") }
 
-// Check fails if kubelet could not use the registration.
+// Check fails if kubelet cannot use the registration.
 func (r Registration) Check() error {
 	if !filepath.IsAbs(r.Endpoint) || filepath.Clean(r.Endpoint) != r.Endpoint {
 		return fmt.Errorf("%q is not an absolute path: specify the path of the driver's socket on the node, such as /var/lib/kubelet/plugins/%s/csi.sock", r.Endpoint, r.Driver)
@@ -48,9 +48,9 @@ func (r Registration) Check() error {
 // Serve serves kubelet on the registration socket until ctx ends, and then removes the socket, so
 // that kubelet unregisters the driver. Serve fails with [ErrRefused] if kubelet refuses the driver.
 // The driver must already be listening on its own socket, because kubelet calls it immediately.
-// Kubelet registers the driver again whenever kubelet restarts. If the socket disappears, for
-// example because kubelet's directory was cleaned up, Serve listens again. Without the socket,
-// kubelet would not find the driver.
+// After a restart, kubelet registers the driver again. If the registration socket disappears, for
+// example because kubelet's directory was cleaned up, Serve listens again, because kubelet would
+// not find the driver without the socket.
 func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (net.Listener, error)) error {
 	server := grpc.NewServer()
 	refused := make(chan error, 1)
@@ -69,13 +69,13 @@ func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (
 		}()
 		gone, err := r.watch(ctx, path, own, refused, served)
 		if !gone {
-			server.GracefulStop() // so that kubelet receives the response to its refusal
-			<-served              // now the socket has been removed
+			server.GracefulStop() // wait until kubelet has received the response to its refusal
+			<-served              // wait until the socket has been removed
 			return err
 		}
 		r.Log.Warn("the registration socket was removed; listening again", "socket", path)
 		if u, ok := l.(*net.UnixListener); ok {
-			u.SetUnlinkOnClose(false) // the path may belong to another file now
+			u.SetUnlinkOnClose(false) // the path may now belong to another file
 		}
 		if err := l.Close(); err != nil {
 			return fmt.Errorf("registration socket: %w", err)
@@ -87,8 +87,8 @@ func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (
 	}
 }
 
-// watch waits until ctx ends, kubelet refuses the driver, or the server fails. watch also returns
-// if the socket disappears.
+// watch waits until ctx ends, kubelet refuses the driver, the server fails, or the socket
+// disappears.
 func (r Registration) watch(ctx context.Context, path string, own os.FileInfo, refused, served <-chan error) (gone bool, err error) {
 	interval := r.interval
 	if interval == 0 {
@@ -125,8 +125,7 @@ func (s *service) GetInfo(context.Context, *registerapi.InfoRequest) (*registera
 	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: s.Driver, Endpoint: s.Endpoint, SupportedVersions: csiVersions}, nil
 }
 
-// NotifyRegistrationStatus receives kubelet's notification that it has or has not registered the
-// driver.
+// NotifyRegistrationStatus receives kubelet's notification whether it has registered the driver.
 func (s *service) NotifyRegistrationStatus(_ context.Context, status *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
 	if status.GetPluginRegistered() {
 		s.Log.Info("kubelet has registered the driver", "driver", s.Driver, "endpoint", s.Endpoint)

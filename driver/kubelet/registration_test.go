@@ -86,7 +86,7 @@ func TestEndpointIsAPathOnTheNode(t *testing.T) {
 	}
 }
 
-// The registration socket no longer exists after Serve has returned, even if Serve ends while it is
+// Serve removes the registration socket before it returns, even if it is canceled while it is
 // starting.
 func TestCanceledRegistrationLeavesNoSocket(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -102,8 +102,8 @@ func TestCanceledRegistrationLeavesNoSocket(t *testing.T) {
 	}
 }
 
-// If kubelet's directory is cleaned up, the driver creates its socket again, so that kubelet finds
-// it. A file of another process is not removed.
+// If kubelet's directory is cleaned up, the driver recreates its socket, so that kubelet can find
+// it. The driver does not remove a file of another process.
 func TestRemovedSocketIsRecreated(t *testing.T) {
 	var log strings.Builder
 	r := registration(&log)

@@ -23,14 +23,14 @@ import (
 var (
 	// ErrNoAccess means that this process does not have access to the API.
 	ErrNoAccess = errors.New("no access to the Kubernetes API")
-	// ErrForbidden means that the API server does not allow this service account to make the call.
+	// ErrForbidden means that this service account lacks permission for the call.
 	ErrForbidden = errors.New("the service account is not permitted to do this")
 	// ErrNotFound means that an object does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrChanged means that an object has changed since it was read, or already exists.
 	ErrChanged = errors.New("changed meanwhile")
-	// ErrNoResource means that the API does not have this kind of object. ErrNoResource also
-	// matches [ErrNotFound].
+	// ErrNoResource means that the API does not have this kind of object. It also matches
+	// [ErrNotFound].
 	ErrNoResource = fmt.Errorf("the Kubernetes API does not have this resource: %w", ErrNotFound)
 	// ErrInvalid means that the object violates its schema or an admission policy.
 	ErrInvalid = errors.New("the API server refuses this object")
@@ -94,7 +94,7 @@ func (c *Client) call(ctx context.Context, path string, query url.Values, patch 
 // Send makes a call with an object in JSON, or without a body if object is nil, and returns the
 // body of the response. The server executed nothing if the error is [ErrNoAccess], [ErrForbidden],
 // [ErrNotFound], [ErrNoResource], [ErrChanged] or [ErrInvalid]. After any other error, the call may
-// have been executed, or may still be.
+// have been executed, or may still be executed.
 func (c *Client) Send(ctx context.Context, method, path string, object []byte) ([]byte, error) {
 	body, err := c.exchange(ctx, method, path, nil, object)
 	if err != nil {
@@ -148,8 +148,8 @@ func (c *Client) exchange(ctx context.Context, method, path string, query url.Va
 	return nil, kindOf(method, resp.StatusCode, status.Details.Name, fmt.Errorf("HTTP status %d: %s", resp.StatusCode, status.Message))
 }
 
-// kindOf adds the kind to an error response. name is the name of the object in the response; a
-// server that does not have the resource does not include a name.
+// kindOf adds the kind to an error response. name is the name of the object in the response. A
+// server without the resource includes no name.
 func kindOf(method string, code int, name string, err error) error {
 	kind := ErrChanged
 	switch {

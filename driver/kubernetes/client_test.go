@@ -48,8 +48,8 @@ func TestStatusCodesMapToErrorKinds(t *testing.T) {
 	require.ErrorContains(t, err, "HTTP status 500")
 }
 
-// The errors of Send distinguish a missing resource from a missing object, and a refused object
-// from one that has changed.
+// The errors of Send distinguish a missing resource from a missing object, and an invalid object
+// from a changed object.
 func TestSendDistinguishesErrors(t *testing.T) {
 	for _, test := range []struct {
 		method, body string

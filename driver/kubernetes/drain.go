@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// drainTaints are the taints of nodes that are being drained. A cordoned node has the first of
-// these taints.
+// drainTaints lists the taints of nodes that are being drained. The first is the taint of a
+// cordoned node.
 var drainTaints = []string{
 	"node.kubernetes.io/unschedulable",
 	"ToBeDeletedByClusterAutoscaler",
@@ -18,7 +18,7 @@ var drainTaints = []string{
 	"karpenter.sh/disruption",
 }
 
-// A Drain waits until a node that is being drained has none of the driver's volumes left.
+// A Drain waits until a node that is being drained has no volumes of the driver left.
 type Drain struct {
 	Client *Client
 	Node   string // name of the node
@@ -29,15 +29,15 @@ type Drain struct {
 	wait func(context.Context, time.Duration) error
 }
 
-// firstAnswer is the time after which Wait gives up if the API server has not responded even once.
-// Until the API server responds, it is unknown whether the node is being drained, and an update of
-// the DaemonSet must not be delayed.
+// firstAnswer limits how long Wait waits for the first response of the API server. Without a
+// response, it is unknown whether the node is being drained, and an update of the DaemonSet must
+// not be delayed.
 const firstAnswer = 10 * time.Second
 
 // Wait returns immediately unless the node is being drained, that is, unless it is cordoned,
-// tainted by an autoscaler, being deleted or already gone. For a node that is being drained, it
-// waits until kubelet has unmounted all of the driver's volumes and they have been detached. Wait
-// fails if ctx ends first, or if it cannot determine the state.
+// tainted by an autoscaler, being deleted or already gone. On a node that is being drained, it
+// waits until all volumes of the driver have been unmounted and detached. Wait fails if ctx ends
+// first, or if it cannot determine the state.
 func (d Drain) Wait(ctx context.Context) error {
 	if d.wait == nil {
 		d.wait = sleep
@@ -97,9 +97,9 @@ func (n node) draining() bool {
 		slices.ContainsFunc(n.taints(), func(key string) bool { return slices.Contains(drainTaints, key) })
 }
 
-// volumes returns the driver's volumes on the node. The Node object lists these volumes. Kubelet
-// removes a volume from the list after unmounting it, and the cluster does so when it detaches the
-// volume. If there is no Node object, volumes reads all of the cluster's VolumeAttachments instead.
+// volumes returns the driver's volumes on the node. The Node object lists these volumes. A volume
+// remains listed until kubelet has unmounted it and the cluster has detached it. If there is no
+// Node object, volumes reads all VolumeAttachments of the cluster instead.
 func (d Drain) volumes(ctx context.Context) ([]string, error) {
 	n, err := d.Client.node(ctx, d.Node)
 	if errors.Is(err, ErrNotFound) {

@@ -21,7 +21,7 @@ func drain(a *api, log *strings.Builder, t *turns) Drain {
 	return Drain{Client: a.client, Node: "node-1", Driver: "csi.spdk.io", Log: logTo(log), wait: t.wait}
 }
 
-// An update of the DaemonSet is not delayed, even if the node is using volumes.
+// The hook does not delay an update of the DaemonSet, even if the node is using volumes.
 func TestDrainHookDoesNotWaitWithoutADrain(t *testing.T) {
 	a := newAPI(t)
 	a.set("status", "volumesInUse", inUse)
@@ -53,7 +53,7 @@ func TestDrainWaitsForVolumes(t *testing.T) {
 			defer end()
 			clock := &turns{end: end, next: []func(){
 				func() {},
-				func() { a.set("status", "volumesInUse", othersIn) }, // unmounted, not yet detached
+				func() { a.set("status", "volumesInUse", othersIn) }, // unmounted but not yet detached
 				func() { a.set("status", "volumesAttached", `[{"name": "kubernetes.io/csi/other.csi^2"}]`) },
 			}}
 			var log strings.Builder
@@ -95,7 +95,7 @@ func TestDrainHookStopsAfterItsTimeout(t *testing.T) {
 	require.ErrorContains(t, err, "1 volumes are still in use there after the time limit: [storage-1:1]")
 }
 
-// The time limit also applies while it is unknown whether the node is being drained.
+// The time limit applies even while it is unknown whether the node is being drained.
 func TestHookEndsWhileDrainStateIsUnknown(t *testing.T) {
 	a := newAPI(t)
 	a.status = http.StatusServiceUnavailable
@@ -107,7 +107,8 @@ func TestHookEndsWhileDrainStateIsUnknown(t *testing.T) {
 	assert.Equal(t, 1, a.made("GET /api/v1/nodes"))
 }
 
-// If it is unknown whether the node is being drained, an update of the DaemonSet is not delayed.
+// The hook does not delay an update of the DaemonSet if it is unknown whether the node is being
+// drained.
 func TestUnknownDrainStateDoesNotDelayUpdates(t *testing.T) {
 	a := newAPI(t)
 	a.status = http.StatusForbidden
@@ -127,7 +128,7 @@ func TestUnknownDrainStateDoesNotDelayUpdates(t *testing.T) {
 	}
 	require.NoError(t, d.Wait(t.Context()), "the API server came back")
 
-	// While the node is being drained, its volumes temporarily cannot be read.
+	// While the node is being drained, reading its volumes fails temporarily.
 	a.set("spec", "unschedulable", "true")
 	a.set("status", "volumesInUse", inUse)
 	ctx, end := context.WithCancel(t.Context())

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// api is an API server with one node. Objects have their JSON form, as decoded by encoding/json.
+// api is an API server with one node. Objects are stored as decoded by encoding/json.
 type api struct {
 	t      *testing.T
 	client *Client
@@ -123,7 +123,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		if a.lists[r.URL.Path] != nil {
 			all = a.lists[r.URL.Path]
 		}
-		// Each page holds one item, so more calls are needed than with a real server.
+		// Each page contains one item, so that the tests read lists page by page.
 		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 		page := map[string]any{"metadata": map[string]any{}, "items": all[min(from, len(all)):min(from+1, len(all))]}
 		if from+1 < len(all) {
@@ -163,7 +163,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// turns is a clock that runs one function at each pause, and ends the wait after the last one.
+// turns is a clock that runs one function at each pause, and ends the wait after the last function.
 type turns struct {
 	end    context.CancelFunc
 	next   []func()

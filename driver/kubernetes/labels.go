@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// uninitialized is the taint of a node whose labels the cloud controller has not set yet.
+// uninitialized is the taint of a node that the cloud controller has not labeled yet.
 const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// Labels returns the node's labels with these keys, omitting keys that the node lacks. If a cloud
-// controller has yet to label the node, or if the API server does not respond, Labels waits, but
-// only until ctx ends.
+// Labels returns the node's labels with these keys, omitting keys that the node lacks. While a
+// cloud controller has not yet labeled the node, or the API server does not respond, Labels waits
+// until ctx ends.
 func (c *Client) Labels(ctx context.Context, nodeName string, keys []string, log *slog.Logger) (map[string]string, error) {
 	return c.labels(ctx, nodeName, keys, log, sleep)
 }

@@ -13,7 +13,7 @@ import (
 
 const zone, region = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 
-// A new node's labels are complete only after the cloud controller has initialized it.
+// The labels of a new node are complete only after the cloud controller has initialized it.
 func TestNodeLabelsAreRead(t *testing.T) {
 	a := newAPI(t)
 	a.set("metadata", "labels", `{"topology.kubernetes.io/region": "r", "x": "y"}`)

@@ -16,7 +16,7 @@ type node struct {
 	}
 	Spec struct {
 		Unschedulable bool
-		// Taints are kept in their original form, because a patch must match them exactly.
+		// Taints are not decoded, because a patch must match them exactly.
 		Taints []json.RawMessage
 	}
 	Status struct {
@@ -30,7 +30,7 @@ func (n node) taints() []string {
 	keys := make([]string, len(n.Spec.Taints))
 	for i, raw := range n.Spec.Taints {
 		var taint struct{ Key string }
-		_ = json.Unmarshal(raw, &taint) // the API server has validated it
+		_ = json.Unmarshal(raw, &taint) // cannot fail: the API server has validated the taint
 		keys[i] = taint.Key
 	}
 	return keys

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The driver counts as registered if the CSINode contains the driver's node id and, if one is set,
-// its volume limit.
+// The driver is registered if the CSINode contains its node id and its volume limit, if a limit is
+// set.
 func TestRegistrationIsReadFromTheCSINode(t *testing.T) {
 	limit := func(n *int64) *struct{ Count *int64 } { return &struct{ Count *int64 }{n} }
 	d := func(name, id string, allocatable *struct{ Count *int64 }) csiNodeDriver {

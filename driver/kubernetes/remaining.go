@@ -26,14 +26,14 @@ func (c *Client) Remaining(ctx context.Context, driver string) (r Remaining, err
 	return r, err
 }
 
-// spec contains the fields that name the driver: CSI in a PersistentVolume, Driver in a
+// spec contains the fields that identify the driver: CSI in a PersistentVolume, Driver in a
 // VolumeSnapshotContent.
 type spec struct {
 	CSI    struct{ Driver string }
 	Driver string
 }
 
-// names returns the names of the objects in a list for which the function named of returns true.
+// names returns the names of the objects in a list for which the function of returns true.
 func (c *Client) names(ctx context.Context, path string, of func(spec) bool) (names []string, err error) {
 	query := url.Values{"limit": {"500"}}
 	for {

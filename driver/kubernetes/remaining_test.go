@@ -27,7 +27,7 @@ func TestRemainingVolumesAndSnapshotsAreListed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Remaining{Volumes: []string{"pv-1", "pv-2"}, Snapshots: []string{"snap-1"}}, left)
 
-	// Remaining fails if a list cannot be read, instead of treating the list as empty.
+	// Remaining fails if a list cannot be read; it must not treat the list as empty.
 	a.change(func() { delete(a.lists, volumes) })
 	_, err = a.client.Remaining(t.Context(), "csi.spdk.io")
 	require.ErrorIs(t, err, ErrNotFound)

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// StartupTaintKey is the key of the taint with which administrators keep pods off a new node until
-// the driver is ready there.
+// StartupTaintKey is the key of the taint that keeps pods off a new node until the driver is ready
+// there. Administrators set the taint.
 const StartupTaintKey = "csi.spdk.io/agent-not-ready"
 
-// A StartupTaint removes a taint from a node when the driver is ready to serve there.
+// A StartupTaint removes a taint from a node once the driver is ready to serve there.
 type StartupTaint struct {
 	Client *Client
 	Node   string // name of the node
@@ -25,7 +25,7 @@ type StartupTaint struct {
 	// 0 means no limit.
 	NodeID     string
 	MaxVolumes int64
-	// Ready fails as long as the node cannot use volumes, for instance because a kernel module is
+	// Ready fails while the node cannot use volumes, for example because a kernel module is
 	// missing.
 	Ready func(context.Context) error
 	Log   *slog.Logger
@@ -37,14 +37,13 @@ type StartupTaint struct {
 const (
 	firstPause = time.Second
 	mostPause  = 30 * time.Second
-	// lateTaint is the time, counted from when the driver becomes ready, during which new taints
-	// are still removed. An autoscaler, for example, may be late in completing the node.
+	// lateTaint is how long new taints are still removed after the driver has become ready. An
+	// autoscaler, for example, may add its taints late.
 	lateTaint = 10 * time.Minute
 )
 
-// Run waits until the driver is ready, and removes the taint. If the taint reappears within the
-// first few minutes, Run removes it again. After that time, or when ctx ends, Run returns. Run
-// never adds a taint.
+// Run waits until the driver is ready, and removes the taint. If the taint reappears within a few
+// minutes, Run removes it again. Then, or when ctx ends, Run returns. Run never adds a taint.
 func (s StartupTaint) Run(ctx context.Context) {
 	if s.wait == nil {
 		s.wait = sleep
@@ -57,7 +56,7 @@ func (s StartupTaint) Run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrForbidden):
-			// The permission may be granted later, so keep trying, but log this only once.
+			// Keep trying, because the permission may be granted later, but log this only once.
 			if last != "forbidden" {
 				s.Log.Error("the startup taint is not removed: no permission. Pods wait until it is removed manually", "node", s.Node, "taint", s.Key, "error", err)
 			}
@@ -119,7 +118,7 @@ func (s StartupTaint) registered(n csiNode) error {
 
 // removeTaint removes all taints with the key. The patch contains each taint's index and value. If
 // another client has changed the taints in the meantime, the API server refuses the patch, so that
-// the other client's change is not lost.
+// the change of that client is not lost.
 func (c *Client) removeTaint(ctx context.Context, name string, n node, key string) (removed int, err error) {
 	type step struct {
 		Op    string          `json:"op"`

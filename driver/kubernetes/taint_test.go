@@ -70,8 +70,8 @@ func TestTaintStaysUntilTheDriverIsReady(t *testing.T) {
 	assert.Equal(t, []int{1, 2, 4, 8, 16, 30, 30}, pauses)
 }
 
-// An autoscaler may add the startup taint after the driver is ready; that taint is also removed.
-// Run ends after a few minutes.
+// Run removes even a startup taint that an autoscaler adds after the driver is ready. It returns
+// after a few minutes.
 func TestTaintAddedLaterIsRemoved(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
@@ -91,7 +91,7 @@ func TestTaintAddedLaterIsRemoved(t *testing.T) {
 	assert.Equal(t, 10*time.Minute+time.Second, waited, "the last pause ends after 10 minutes")
 }
 
-// When the process ends, Run returns, regardless of whether it is waiting or making a call.
+// When ctx ends, Run returns, regardless of whether it is waiting or making a call.
 func TestTaintRemovalStopsWithTheProcess(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
@@ -152,8 +152,8 @@ func TestAllTaintsWithTheKeyAreRemoved(t *testing.T) {
 	assert.Equal(t, []string{"example.com/other"}, a.taints())
 }
 
-// Without permission, the driver logs only once that the taint remains. When permission is granted,
-// the taint is removed.
+// Without permission, the driver logs only once that the taint remains. When the permission is
+// granted, it removes the taint.
 func TestMissingTaintPermissionIsLoggedOnce(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)

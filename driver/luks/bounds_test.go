@@ -46,7 +46,7 @@ func TestLongOutputIsShortened(t *testing.T) {
 	assert.Equal(t, strings.Repeat("a", 500)+" … "+strings.Repeat("b", 499)+"c", shorten(whole+"c"))
 }
 
-// run returns a program's exit code as a result; any other failure is an error.
+// run returns the exit code of a program as a result, and any other failure as an error.
 func TestRunReturnsExitCodeAndOutput(t *testing.T) {
 	secret := hostauth.NewSecret("in")
 	for script, want := range map[string]struct {

@@ -17,12 +17,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// A Runner runs a program to completion with a string as its standard input, and returns its output
-// and exit code. It fails if the program cannot be run, or is killed.
+// A Runner runs a program to completion with stdin as its standard input, and returns the output
+// and exit code. It fails if the program cannot be started or is killed.
 type Runner func(stdin hostauth.Secret, name string, args ...string) (output string, code int, err error)
 
-// run runs a program. The kernel kills that program if this process dies, because an orphaned
-// cryptsetup could overwrite a header that the next process writes.
+// run runs a program. The kernel kills the program if this process dies, because an orphaned
+// cryptsetup could overwrite the header that the next process writes.
 func run(stdin hostauth.Secret, name string, args ...string) (output string, code int, err error) {
 	// The kernel sends the parent-death signal when the thread that started the program ends, so
 	// the thread must be kept alive.
@@ -30,8 +30,8 @@ func run(stdin hostauth.Secret, name string, args ...string) (output string, cod
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(name, args...)
 	cmd.Stdin = strings.NewReader(stdin.Reveal())
-	// Without udev, cryptsetup creates the device node itself. With udev, it would wait for the
-	// host's udev, which cannot respond into a container's IPC namespace.
+	// Without udev, cryptsetup creates the device node itself. With udev, cryptsetup would wait for
+	// the host's udev, which cannot respond across the container's IPC namespace.
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DM_DISABLE_UDEV=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var out bytes.Buffer
@@ -50,7 +50,7 @@ func run(stdin hostauth.Secret, name string, args ...string) (output string, cod
 	return output, 0, fmt.Errorf("run %s: %w: %s", name, err, output)
 }
 
-// shorten removes the middle of a program's output if it is long.
+// shorten removes the middle of long program output.
 func shorten(s string) string {
 	const most = 1000
 	if len(s) <= most {
@@ -84,9 +84,9 @@ func (l *LUKS) cryptsetup(stdin hostauth.Secret, args ...string) error {
 	return nil
 }
 
-// The argon2id parameters in new headers are those of RFC 9106's second recommendation, which
-// requires 64 MiB of memory. The parameters are fixed, because a measured number of passes would
-// depend on the load of the node. Passphrases are random, so more memory would add little security.
+// The argon2id parameters of new headers follow the second recommendation of RFC 9106, which
+// requires 64 MiB of memory. They are fixed, because a measured number of passes would depend on
+// the node's load. Passphrases are random, so more memory would add little security.
 const (
 	argonKiB    = 64 << 10
 	argonPasses = 4 // cryptsetup's minimum
@@ -97,8 +97,8 @@ func derivation() []string {
 	return []string{"--pbkdf", "argon2id", "--pbkdf-memory", strconv.Itoa(argonKiB), "--pbkdf-force-iterations", strconv.Itoa(argonPasses), "--pbkdf-parallel", strconv.Itoa(argonLanes)}
 }
 
-// formatArgs returns the arguments for creating a new header. The arguments set every option whose
-// default depends on how cryptsetup was built.
+// formatArgs returns the arguments for creating a new header. They set every option with a default
+// that depends on the build of cryptsetup.
 func formatArgs(v Volume) []string {
 	args := []string{"luksFormat", "--type", "luks2", "--batch-mode", "--key-file=-", "--subsystem", subsystemNew, "--cipher", "aes-xts-plain64", "--key-size", "512"}
 	if v.SectorSize != 0 {
@@ -107,8 +107,8 @@ func formatArgs(v Volume) []string {
 	return append(append(args, derivation()...), v.Device)
 }
 
-// openArgs returns the arguments for opening a device. The volume key is not put into the kernel's
-// keyring, because resizing would then need the passphrase.
+// openArgs returns the arguments for opening a device. They keep the volume key out of the kernel's
+// keyring, because resizing would otherwise need the passphrase.
 func openArgs(v Volume) []string {
 	args := []string{"open", "--type", "luks2", "--batch-mode", "--key-file=-", "--disable-keyring"}
 	if v.ReadOnly {
@@ -120,8 +120,8 @@ func openArgs(v Volume) []string {
 	return append(args, v.Device, v.Name)
 }
 
-// deriving runs a function that derives a key. It limits the number of concurrent runs, because
-// each run needs as much memory as the header requires.
+// deriving runs a function that derives a key. It limits the number of concurrent derivations,
+// because each needs the amount of memory that the header specifies.
 func (l *LUKS) deriving(ctx context.Context, run func() error) error {
 	select {
 	case l.derivations <- struct{}{}:
@@ -132,7 +132,7 @@ func (l *LUKS) deriving(ctx context.Context, run func() error) error {
 	}
 }
 
-// opens reports whether a passphrase opens the device. opens changes nothing.
+// opens reports whether a passphrase opens the device. It changes nothing.
 func (l *LUKS) opens(ctx context.Context, device string, passphrase hostauth.Secret) (bool, error) {
 	err := l.deriving(ctx, func() error {
 		return l.cryptsetup(passphrase, "open", "--type", "luks2", "--batch-mode", "--key-file=-", "--test-passphrase", device)
@@ -143,8 +143,8 @@ func (l *LUKS) opens(ctx context.Context, device string, passphrase hostauth.Sec
 	return err == nil, err
 }
 
-// inMemory creates an in-memory file that contains a passphrase, and calls the function use with a
-// path from which a child process can read the passphrase.
+// inMemory creates an in-memory file that contains a passphrase, and calls use with a path that a
+// child process can read.
 func inMemory(passphrase hostauth.Secret, use func(path string) error) (err error) {
 	fd, err := unix.MemfdCreate("passphrase", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -29,10 +29,10 @@ func (m mapping) path() string { return fmt.Sprintf("/dev/dm-%d", m.minor) }
 // ours reports whether cryptsetup created the mapping for a LUKS2 device.
 func (m mapping) ours() bool { return strings.HasPrefix(m.uuid, "CRYPT-LUKS2-") }
 
-// A deviceMapper manages the kernel's mappings, by name. Tests replace the device mapper.
+// A deviceMapper manages the kernel's mappings, by name. Tests replace it.
 type deviceMapper interface {
-	// check fails with ErrUnsupported if the kernel cannot encrypt devices. If possible, the kernel
-	// loads the required modules.
+	// check fails with ErrUnsupported if the kernel cannot encrypt devices. It makes the kernel
+	// load the required modules if possible.
 	check() error
 	// find returns the mapping with this name, and false if there is none.
 	find(name string) (mapping, bool, error)
@@ -42,9 +42,9 @@ type deviceMapper interface {
 	remove(name string) error
 }
 
-// dmKernel accesses this node's device mapper through its ioctls (linux/dm-ioctl.h). The results of
-// ioctls do not depend on the version of a program. Moreover, ioctls do not read the encrypted
-// device, which may hang.
+// dmKernel accesses this node's device mapper through its ioctls (linux/dm-ioctl.h). Unlike the
+// output of a program, the results of ioctls do not depend on a version. Moreover, ioctls do not
+// read the encrypted device, which may hang.
 type dmKernel struct {
 	dir   string                                                             // /dev/mapper
 	ioctl func(control *os.File, request uintptr, c *dmIoctl) (failed error) // replaced by tests

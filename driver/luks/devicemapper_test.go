@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeKernel handles device mapper requests. A request fails if the map fail contains an error for
-// it.
+// fakeKernel handles device mapper requests. A request fails if fail contains an error for it.
 type fakeKernel struct {
 	t      *testing.T
 	fail   map[uintptr]error
@@ -21,7 +20,7 @@ type fakeKernel struct {
 	asked  []uintptr
 }
 
-// The requests have the values that linux/dm-ioctl.h defines.
+// The values of the requests in linux/dm-ioctl.h.
 const (
 	askRemove = 0xc138fd04
 	askResume = 0xc138fd06

@@ -2,17 +2,16 @@
 // second, plain (decrypted) device, closes and resizes the plain device, and changes passphrases.
 // It runs cryptsetup, and asks the kernel which devices are open.
 //
-// Its most important goal is not to lose data. It writes a LUKS header only to a device that it has
-// read and found to be empty, and only if the caller permits it ([Volume.MayFormat]). A wrong
-// passphrase never leads to a new header. The plain device of a new device has random contents,
-// which cannot be distinguished from data. Therefore, a mark in the header shows that no data has
-// been stored yet. The mark remains until the caller reports that the device is in use
+// Its primary goal is not to lose data. It writes a LUKS header only to a device that it has read
+// and found to be empty, and only if the caller permits formatting ([Volume.MayFormat]). A wrong
+// passphrase never leads to a new header. The plain device of a newly encrypted device has random
+// contents, which cannot be distinguished from data. A mark in the header therefore records that no
+// data has been stored yet. The mark remains until the caller reports that the device is in use
 // ([LUKS.MarkUsed]).
 //
 // Passphrases are passed to cryptsetup through its standard input and through in-memory files,
-// never through arguments, the environment or a disk. Calls can be repeated, and a call whose
-// context ends returns immediately, as in package mount.
+// never through arguments, the environment or a disk. Calls can be repeated, and a call returns
+// immediately when its context ends, as in package mount.
 //
-// The package handles block devices and cryptsetup. Package luks must not depend on CSI, gRPC,
-// transports, file systems or mounts.
+// Package luks must not depend on CSI, gRPC, transports, file systems or mounts.
 package luks

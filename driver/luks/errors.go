@@ -2,15 +2,15 @@ package luks
 
 import "errors"
 
-// Kinds of failure. Each error of this package wraps one of these kinds, and its text says what to
-// do.
+// Kinds of failure. Each error of this package wraps one of these kinds, and its text includes a
+// remedy.
 var (
 	// ErrInvalid means that the request is invalid, for example because a name is unusable or a
 	// device is too small.
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnsupported means that cryptsetup or a kernel feature is missing on this node.
 	ErrUnsupported = errors.New("not supported on this node")
-	// ErrNoPassphrase means that there is no passphrase with which to open the device.
+	// ErrNoPassphrase means that there is no passphrase to open the device with.
 	ErrNoPassphrase = errors.New("no passphrase")
 	// ErrMalformed means that a passphrase cannot be used. The error text contains no part of the
 	// passphrase.

@@ -11,7 +11,7 @@ import (
 )
 
 // Each request to the kernel, the device and cryptsetup fails once. The call reports the failure,
-// and succeeds when it is repeated.
+// and a retry succeeds.
 func TestFailedRequestFailsTheCall(t *testing.T) {
 	open := func(ctx context.Context, w *world, v Volume) error { _, err := w.luks().Open(ctx, v); return err }
 	opened := func(t *testing.T, w *world, v Volume) { require.NoError(t, open(t.Context(), w, v)) }

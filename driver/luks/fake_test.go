@@ -29,8 +29,8 @@ const (
 	number = "259:3"
 )
 
-// A world simulates a node with one device, which is a file. It replaces cryptsetup, the device
-// mapper and package mount.
+// A world simulates a node with one device, which is a file. The simulation replaces cryptsetup,
+// the device mapper and package mount.
 type world struct {
 	t      *testing.T
 	device string
@@ -50,14 +50,14 @@ type world struct {
 	// after is called after each command, with the same arguments.
 	after func(args []string) error
 	// failAt is the number of the request to the kernel, a device or cryptsetup that fails; 0 for
-	// none. failed describes that request.
+	// none. failed describes the failed request.
 	requests, failAt int
 	failed           string
 }
 
 var errInjected = errors.New("injected failure")
 
-// request counts a request, and fails the one that failAt selects.
+// request counts a request, and fails if failAt selects it.
 func (w *world) request(does string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +75,7 @@ func newWorld(t *testing.T) (*LUKS, *world) {
 	return w.luks(), w
 }
 
-// luks returns the LUKS of a new process.
+// luks returns a LUKS as in a new process.
 func (w *world) luks() *LUKS {
 	l := New(Options{Prober: w, Run: w.run, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	l.mapper = w

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The mark of a new device is the header's field "subsystem". luksFormat writes the mark together
-// with the header.
+// The mark of an unused device is in the header's field "subsystem". luksFormat writes the mark
+// together with the header.
 const (
 	subsystemNew  = "spdkcsi-new" // nothing has been stored on the device yet
 	subsystemUsed = "spdkcsi"

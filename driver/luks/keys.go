@@ -13,7 +13,7 @@ import (
 const (
 	// SecretPassphrase opens the volume. A new volume is encrypted with this passphrase.
 	SecretPassphrase = "encryption-passphrase"
-	// SecretPrevious is the passphrase that SecretPassphrase replaces; optional.
+	// SecretPrevious is the passphrase that SecretPassphrase replaces. It is optional.
 	SecretPrevious = "encryption-passphrase-previous"
 )
 
@@ -28,9 +28,9 @@ type Keys struct {
 	Previous hostauth.Secret
 }
 
-// ReadKeys reads the passphrases in a call's secrets. ReadKeys fails with ErrNoPassphrase if the
-// secrets contain no passphrase. The class parameters that name the Secret for such calls consist
-// of class and the suffixes -name and -namespace. Errors mention class.
+// ReadKeys reads the passphrases in a call's secrets. It fails with ErrNoPassphrase if the secrets
+// contain no passphrase. The class parameters that name the Secret for such calls consist of class
+// and the suffixes -name and -namespace. Errors mention class.
 func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
 	current, previous := secrets[SecretPassphrase], secrets[SecretPrevious]
 	const form = "use %d to %d bytes of UTF-8 without control characters, which do not begin or end with white space, such as the output of: openssl rand -hex 32"
@@ -46,8 +46,8 @@ func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
 	case len(previous) > mostLength:
 		return nil, fmt.Errorf("%w: %s is longer than %d bytes", ErrMalformed, SecretPrevious, mostLength)
 	case current == previous:
-		// Refuse equal passphrases, because removing the previous one would remove the only
-		// passphrase.
+		// Reject equal passphrases, because removing the previous passphrase would remove the only
+		// one.
 		return nil, fmt.Errorf("%w: %s and %s are equal: remove the latter", ErrMalformed, SecretPassphrase, SecretPrevious)
 	}
 	return &Keys{hostauth.NewSecret(current), hostauth.NewSecret(previous)}, nil

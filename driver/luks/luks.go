@@ -18,9 +18,9 @@ import (
 
 // A Prober reads devices. *mount.Mounter implements it.
 type Prober interface {
-	// Contents reports what is on a device, by its signature (empty if it has none) and by the
-	// offset of the first data (-1 if there is none). It fails if the device cannot be read or is
-	// in use. If write is true, it also fails if the device cannot be written to.
+	// Contents describes what a device contains: its signature (empty if it has none), the offset
+	// of its first data (-1 if it has none), and whether it is marked. It fails if the device
+	// cannot be read or is in use, or, if write is true, cannot be written to.
 	Contents(ctx context.Context, device string, write bool) (signature string, dataAt int64, marked bool, err error)
 	// MarkFormatting sets or removes a mark on an empty device. Contents reports the mark.
 	MarkFormatting(device string, set bool) error
@@ -35,7 +35,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// LUKS opens and closes encrypted devices on this node. A LUKS is safe for concurrent use.
+// LUKS opens and closes encrypted devices on this node. It is safe for concurrent use.
 type LUKS struct {
 	prober  Prober
 	runTool Runner
@@ -47,8 +47,8 @@ type LUKS struct {
 	derivations chan struct{}
 }
 
-// mostDerivations is the maximum number of concurrent key derivations. With this package's headers,
-// each of them takes 64 MiB of memory.
+// mostDerivations is the maximum number of concurrent key derivations. With the headers of this
+// package, each derivation takes 64 MiB of memory.
 const mostDerivations = 4
 
 // New returns a LUKS for this node.
@@ -70,14 +70,14 @@ func New(o Options) *LUKS {
 type Volume struct {
 	Name   string // name of the mapping; see [NameOf]
 	Device string // the encrypted block device
-	// Keys contains the passphrases. Nil means that only a device that is already open can be used.
+	// Keys contains the passphrases. If it is nil, the device must already be open.
 	Keys     *Keys
 	ReadOnly bool
-	// Shared means that other nodes may have the device open concurrently. The header of a shared
-	// device is not changed.
+	// Shared means that other nodes may have the device open at the same time. The header of a
+	// shared device is not changed.
 	Shared bool
-	// Discards passes discards on to the encrypted device. Anyone who can read that device can then
-	// see which blocks are free.
+	// Discards passes discards on to the encrypted device, which reveals the free blocks to anyone
+	// who can read that device.
 	Discards bool
 	// SectorSize is the size of the encrypted units of a new device in bytes: 512, 4096, or 0 for
 	// cryptsetup's choice.
@@ -97,8 +97,8 @@ type Plain struct {
 	Unused bool
 }
 
-// idPattern matches volume ids that can be part of a mapping's name. They contain only characters
-// that device mapper does not escape, and have at most 127 bytes including the prefix.
+// idPattern matches volume ids that can be part of a mapping's name. Device mapper escapes none of
+// their characters, and they have at most 127 bytes including the prefix.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,117}$`)
 
 // NameOf returns the name of a volume's mapping. Each volume has its own mapping, even a copy with
@@ -115,9 +115,9 @@ func do[T any](ctx context.Context, l *LUKS, name string, fn func(context.Contex
 	return operation.Run(ctx, &l.operations, []string{"mapping " + name}, fn)
 }
 
-// Open opens an encrypted device. If the device is empty, Open first writes a LUKS header, if
-// permitted. Open also replaces the previous passphrase with the current one. Open succeeds if the
-// device is already open. Open closes a mapping with the same name that was opened from another
+// Open opens an encrypted device, and succeeds if the device is already open. If the device is
+// empty and v permits it, Open first writes a LUKS header. Open replaces the previous passphrase
+// with the current passphrase, and closes a mapping with the same name that was opened from another
 // device.
 func (l *LUKS) Open(ctx context.Context, v Volume) (Plain, error) {
 	p, err := do(ctx, l, v.Name, func(ctx context.Context, step *operation.Step) (Plain, error) { return l.open(ctx, v, step) })
@@ -173,10 +173,10 @@ func (l *LUKS) openClosed(ctx context.Context, v Volume, number string, step *op
 		return mapping{}, err
 	}
 	if _, _, err := l.runTool(hostauth.Secret{}, "modprobe", "dm-crypt"); err != nil {
-		l.log.Debug("cannot run modprobe", "error", err) // the kernel may include dm-crypt, or load it by itself
+		l.log.Debug("cannot run modprobe", "error", err) // dm-crypt may be built in, or the kernel may load it
 	}
 	if err := l.mapper.check(); err != nil {
-		return mapping{}, err // check before the header is written
+		return mapping{}, err // check support before the header is written
 	}
 	if format {
 		if err := l.format(ctx, v, step); err != nil {
@@ -206,8 +206,8 @@ func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 	}
 	const encrypted = "crypto_LUKS" // blkid's name for LUKS
 	const howto = "if you do not need the data, wipe it by hand (wipefs --all), or delete the volume; to keep it, use a StorageClass without encryption"
-	// An interrupted luksFormat may have written only random bytes, because it writes them before
-	// the header.
+	// An interrupted luksFormat may have written only random bytes, because it writes random bytes
+	// before the header.
 	interrupted := marked && (signature == "" || signature == encrypted && h.unused())
 	switch {
 	case interrupted:
@@ -232,7 +232,7 @@ func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 }
 
 // format writes a LUKS header. Until the header is complete, a mark near the end of the device
-// shows that it is not in use.
+// records that the device is unused.
 func (l *LUKS) format(ctx context.Context, v Volume, step *operation.Step) error {
 	size, err := sizeOf(v.Device)
 	if err != nil {
@@ -282,8 +282,8 @@ func (l *LUKS) unlock(ctx context.Context, v Volume, step *operation.Step) error
 	return err
 }
 
-// OpenedFromAnother reports whether a mapping with this name was opened from a different device,
-// namely the volume's previous device, which the kernel has removed.
+// OpenedFromAnother reports whether a mapping with this name was opened from a different device.
+// That device was the volume's previous device, which the kernel has removed.
 func (l *LUKS) OpenedFromAnother(name, device string) (bool, error) {
 	number, err := l.number(device)
 	if err != nil {
@@ -293,8 +293,8 @@ func (l *LUKS) OpenedFromAnother(name, device string) (bool, error) {
 	return found && m.below != number, err
 }
 
-// MarkUsed removes the mark that shows that no data has been stored on a new device. Call MarkUsed
-// after a file system has been created, and before the device is first used.
+// MarkUsed removes the mark of an unused device. Call MarkUsed after creating a file system, before
+// the device is first used.
 func (l *LUKS) MarkUsed(ctx context.Context, name, device string) error {
 	_, err := do(ctx, l, name, func(_ context.Context, step *operation.Step) (struct{}, error) {
 		step.Doing("changing the header of %s", device)
@@ -329,7 +329,7 @@ func (l *LUKS) Resize(ctx context.Context, name string) error {
 	return nil
 }
 
-// Close closes a device. Close succeeds if the device is not open.
+// Close closes a device. It succeeds if the device is not open.
 func (l *LUKS) Close(ctx context.Context, name string) error {
 	_, err := do(ctx, l, name, func(ctx context.Context, step *operation.Step) (struct{}, error) {
 		_, found, err := l.mapper.find(name)

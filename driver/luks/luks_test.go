@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// A new device is encrypted once, and opened again with its passphrase.
+// A new device is encrypted only once. Later calls open it with its passphrase.
 func TestEncryptedDeviceIsOpenedAndClosed(t *testing.T) {
 	l, w := newWorld(t)
 	v := w.volume()
@@ -51,8 +51,8 @@ func TestEncryptedDeviceIsOpenedAndClosed(t *testing.T) {
 	assert.NotContains(t, strings.Join(w.ran, "\n"), "--allow-discards")
 }
 
-// After cryptsetup has reported success, the kernel must have the mapping, and the mapping must
-// lead to the device. If the mapping led to another device, that device would be mounted.
+// After cryptsetup has reported success, Open requires that the mapping exists and leads to the
+// device. Otherwise, another device could be mounted.
 func TestMappingIsVerifiedAfterOpening(t *testing.T) {
 	for name, change := range map[string]func(w *world, mapping string){
 		"no mapping":     func(w *world, mapping string) { delete(w.mappings, mapping) },
@@ -135,8 +135,8 @@ func TestRefusalsChangeNothing(t *testing.T) {
 	}
 }
 
-// A luksFormat that was interrupted at any point is completed, but never on a device that has been
-// used.
+// Open completes a luksFormat that was interrupted at any point, but never formats a device that
+// has been used.
 func TestInterruptedFormatIsCompleted(t *testing.T) {
 	for name, interrupt := range map[string]func(w *world){
 		"before luksFormat": func(w *world) { w.before = func([]string) error { return errKilled } },
@@ -178,8 +178,8 @@ func TestInterruptedFormatIsCompleted(t *testing.T) {
 	}
 }
 
-// The header of a device is not changed while other nodes may have the device open, or if it is
-// opened read-only.
+// The header of a device is not changed if other nodes may have the device open, or if the device
+// is opened read-only.
 func TestSharedDeviceIsNotRotated(t *testing.T) {
 	for _, change := range []func(*Volume){func(v *Volume) { v.Shared = true }, func(v *Volume) { v.ReadOnly = true }} {
 		l, w := newWorld(t)
@@ -233,7 +233,7 @@ func TestOtherMappingsAreClosedUnlessInUse(t *testing.T) {
 	}
 }
 
-// A mapping that was left suspended, because cryptsetup was killed during a resize, is resumed.
+// Open resumes a mapping that was left suspended because cryptsetup was killed during a resize.
 func TestSuspendedMappingIsResumed(t *testing.T) {
 	l, w := newWorld(t)
 	v := w.volume()
@@ -276,7 +276,7 @@ func TestPassphrasesAreNeverExposed(t *testing.T) {
 	}
 }
 
-// Only a few key derivations run at a time, because each needs a lot of memory.
+// Only a few key derivations run at a time, because each derivation needs a lot of memory.
 func TestKeyDerivationsAreLimited(t *testing.T) {
 	l, w := newWorld(t)
 	w.slots = []string{first}

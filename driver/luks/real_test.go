@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// The real cryptsetup accepts the commands that do not need the device mapper. A header is written,
-// its passphrase is changed, and it is marked as used. test/suites/kernel opens devices on a real
-// kernel.
+// The real cryptsetup accepts the commands that do not need the device mapper: the test writes a
+// header, changes its passphrase, and marks the device as used. test/suites/kernel opens devices on
+// a real kernel.
 func TestRealCryptsetupAcceptsTheCommands(t *testing.T) {
 	if _, err := exec.LookPath("cryptsetup"); err != nil {
 		t.Skip("needs cryptsetup: apt-get install cryptsetup-bin")

@@ -7,9 +7,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// rotate makes the current passphrase the only one that opens the device. rotate can be interrupted
-// at any point. The previous or the current passphrase always opens the device, and a retry
-// completes the change. The device's data is neither read nor written.
+// rotate makes the current passphrase the only passphrase of the device. It can be interrupted at
+// any point: either the previous or the current passphrase always opens the device, and a retry
+// completes the change. It neither reads nor writes the device's data.
 func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error {
 	step.Doing("checking which passphrase opens %s", v.Device)
 	current, err := l.opens(ctx, v.Device, v.Keys.Current)
@@ -18,7 +18,7 @@ func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error
 	}
 	previous, err := l.opens(ctx, v.Device, v.Keys.Previous)
 	if err != nil || !previous {
-		return err // if neither passphrase works, opening the device will report that
+		return err // if neither passphrase works, opening the device reports the error
 	}
 	if !current {
 		if err := l.addPassphrase(ctx, v, step); err != nil {

@@ -24,7 +24,7 @@ func onlyCryptsetup(w *world) {
 }
 
 // If a passphrase change is interrupted before or after any command, one of the two passphrases
-// still opens the device, and a retry leaves only the new one.
+// still opens the device, and a retry leaves only the new passphrase.
 func TestRotationSurvivesInterruptions(t *testing.T) {
 	prepare := func(t *testing.T) (*LUKS, *world, Volume) {
 		l, w := newWorld(t)
@@ -75,14 +75,14 @@ func TestRotationSurvivesInterruptions(t *testing.T) {
 	}
 }
 
-// The previous passphrase is removed only after the new one has opened the device.
+// The previous passphrase is removed only after the new passphrase has opened the device.
 func TestRotationVerifiesTheNewPassphrase(t *testing.T) {
 	l, w := newWorld(t)
 	w.header(2, subsystemUsed)
 	w.slots = []string{first}
 	w.after = func(args []string) error {
 		if args[0] == "luksAddKey" {
-			w.slots = []string{first} // the new header was written, but that write was lost
+			w.slots = []string{first} // the write of the new header was lost
 		}
 		return nil
 	}

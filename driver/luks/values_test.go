@@ -77,7 +77,7 @@ func TestReadHeader(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// A kernel without the device mapper does not have mappings, and cannot encrypt devices.
+// A kernel without the device mapper has no mappings and cannot encrypt devices.
 func TestMissingDeviceMapperIsReported(t *testing.T) {
 	k := newDMKernel(t.TempDir())
 	require.ErrorIs(t, k.check(), ErrUnsupported)

@@ -1,11 +1,12 @@
 // Package metrics records the driver's work as Prometheus metrics: CSI calls by method and code,
 // and the resulting calls to targets. It also exports counts and states from other sources: the I/O
-// of published volumes, and the state of volumes staged on a node. The metrics of proxies and
-// targets are not in this package: the proxies export them (see proxy's packages metrics and
-// targetmetrics).
+// of published volumes, and the state of volumes staged on a node. It does not include the metrics
+// of proxies and targets, which the proxies export (see packages proxy/metrics and
+// proxy/targetmetrics).
 //
-// The number of series is bounded: only methods of CSI and SPDK, configured targets, and published
-// or staged volumes have series. Package metrics must not depend on gRPC or on what a call does.
+// The number of series is bounded, because only CSI and SPDK methods, configured targets, and
+// published or staged volumes have series. Package metrics must not depend on gRPC or on what a
+// call does.
 package metrics
 
 import (
@@ -18,11 +19,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// buckets, in seconds, range from a query that is answered at the target's next poll to a file
-// system check before a mount.
+// buckets contains the histogram buckets in seconds. They range from a query that the target
+// answers at its next poll to a file system check before a mount.
 var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 
-// Metrics contains one driver's metrics. A nil *Metrics counts nothing. Metrics is safe for
+// Metrics contains the metrics of one driver. A nil *Metrics counts nothing. Metrics is safe for
 // concurrent use.
 type Metrics struct {
 	handler        http.Handler
@@ -42,11 +43,11 @@ type Metrics struct {
 	replicatedVolumes *replicatedVolumes
 }
 
-// An Lvstore describes an lvstore's space, in bytes.
+// An Lvstore describes the space of an lvstore, in bytes.
 type Lvstore struct {
 	Name        string
 	Total, Free int64
-	// Promised is the sum of the sizes of its volumes and the clusters that only its snapshots
+	// Promised is the sum of the sizes of all volumes, plus the clusters that only snapshots
 	// occupy.
 	Promised int64
 	// LongestChain is the number of snapshots below the volume with the longest chain.
@@ -82,7 +83,7 @@ func New(version string) *Metrics {
 	m.volumes = newVolumes()
 	m.nodeVolumes, m.replicatedVolumes = newNodeVolumes(), newReplicatedVolumes()
 	for _, outcome := range []string{"ok", "failed"} {
-		m.nodeVolumes.reconnects.WithLabelValues(outcome) // created now, so that alerts notice the first one
+		m.nodeVolumes.reconnects.WithLabelValues(outcome) // create the series now, so that alerts notice the first attempt
 	}
 	m.findings = gauge("findings", "What the last check of a target found, by kind: leftovers, interrupted operations, exports open to every host.", "target", "kind")
 	m.checked = gauge("last_check_timestamp_seconds", "When a target was last checked.", "target")
@@ -121,7 +122,7 @@ func (m *Metrics) TargetCall(target, method, outcome string, took time.Duration)
 	m.targetDuration.WithLabelValues(target).Observe(took.Seconds())
 }
 
-// TargetUp records whether a target responded, even with an error.
+// TargetUp records whether a target responded. An error counts as a response.
 func (m *Metrics) TargetUp(target string, up bool) {
 	if m == nil {
 		return
@@ -129,7 +130,7 @@ func (m *Metrics) TargetUp(target string, up bool) {
 	m.targetUp.WithLabelValues(target).Set(number(up))
 }
 
-// Reloaded records whether the configuration was valid the last time it was read.
+// Reloaded records whether the configuration was valid when it was last read.
 func (m *Metrics) Reloaded(sound bool) {
 	if m != nil {
 		m.reloaded.WithLabelValues().Set(number(sound))
@@ -153,7 +154,7 @@ func (m *Metrics) Lvstores(target string, all []Lvstore) {
 }
 
 // Findings records how many findings of each kind a check of a target returned. If counts is nil,
-// the target is removed.
+// it removes the target's series.
 func (m *Metrics) Findings(target string, counts map[string]int) {
 	if m == nil {
 		return

@@ -6,17 +6,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A NodeVolume is the state of one volume that is staged on this node.
+// A NodeVolume is the state of a volume staged on this node.
 type NodeVolume struct {
 	Target, Volume string
-	State          string // one of a few values
-	ReadOnly       bool   // the kernel has made its file system read-only after errors
+	State          string // one of a fixed set of values
+	ReadOnly       bool   // the kernel has made the file system read-only after errors
 	// Live and Expected count the volume's paths. If Expected is 0, the number of paths is unknown.
 	Live, Expected int
 }
 
-// nodeVolumes collects the states of the node's volumes. There is one set of series for each volume
-// staged on the node.
+// nodeVolumes collects the states of the node's volumes. Each volume staged on the node has one set
+// of series.
 type nodeVolumes struct {
 	all                             atomic.Pointer[[]NodeVolume]
 	state, live, expected, readOnly *prometheus.Desc
@@ -73,7 +73,7 @@ func (v *nodeVolumes) Collect(out chan<- prometheus.Metric) {
 	v.checked.Collect(out)
 }
 
-// A ReplicatedVolume is the state of one volume with two replicas that is staged on this node.
+// A ReplicatedVolume is the state of a volume with two replicas that is staged on this node.
 type ReplicatedVolume struct {
 	Volume string
 	// InSync counts the replicas that are in sync; 0 if the number is unknown.
@@ -129,16 +129,16 @@ func (v *replicatedVolumes) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// ReplicatedVolumes sets a function that returns the states of the node's replicated volumes. Each
-// scrape calls the function. The result must not contain duplicates.
+// ReplicatedVolumes sets the function that returns the states of the node's replicated volumes.
+// Each scrape calls all. The result must not contain duplicates.
 func (m *Metrics) ReplicatedVolumes(all func() []ReplicatedVolume) {
 	if m != nil {
 		m.replicatedVolumes.all.Store(&all)
 	}
 }
 
-// NodeVolumes records the states of all volumes staged on this node, and the time of the check. The
-// parameter all must not contain duplicates.
+// NodeVolumes records the states of all volumes staged on this node, and the time of the check. all
+// must not contain duplicates.
 func (m *Metrics) NodeVolumes(all []NodeVolume) {
 	if m == nil {
 		return

@@ -16,9 +16,10 @@ import (
 	"time"
 )
 
-// Serve serves /metrics at an address until the returned Closer is closed. Callers use the token in
-// tokenFile as a bearer token. Without a tokenFile, the address must be a loopback address, which
-// only the pod itself can reach, because metrics reveal the names and the load of targets.
+// Serve serves /metrics at an address until the returned Closer is closed. Callers must present the
+// token in tokenFile as a bearer token. Without a tokenFile, the address must be a loopback
+// address, which only the pod itself can reach, because metrics reveal the names and load of
+// targets.
 func (m *Metrics) Serve(address, tokenFile string, log *slog.Logger) (io.Closer, error) {
 	handler := m.handler
 	if tokenFile == "" {

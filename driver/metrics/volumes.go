@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A VolumeIO contains one published volume's I/O, as counted by its target.
+// A VolumeIO contains the I/O of a published volume, as counted by its target.
 type VolumeIO struct {
 	Target, Volume, Lvol string
-	// Namespace and Claim name the PersistentVolumeClaim; empty if unknown.
+	// Namespace and Claim identify the PersistentVolumeClaim; empty if unknown.
 	Namespace, Claim                       string
 	Reads, Writes, Unmaps                  uint64
 	ReadBytes, WrittenBytes, UnmappedBytes uint64
@@ -65,7 +65,7 @@ func (v *volumes) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Volumes records the I/O of all published volumes. The parameter all must not contain duplicates.
+// Volumes records the I/O of all published volumes. all must not contain duplicates.
 func (m *Metrics) Volumes(all []VolumeIO) {
 	if m != nil {
 		m.volumes.all.Store(&all)

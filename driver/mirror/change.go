@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// Drop removes a replica that has failed, or whose server does not respond, from the mirror. Drop
+// Drop removes a replica from the mirror because it has failed or its server does not respond. Drop
 // changes the witness first. If the witness cannot be changed, the mirror continues to hold the
 // failed writes. The last replica cannot be dropped.
 func (m *Mirror) Drop(ctx context.Context, id replica.ID) error {
@@ -53,8 +53,8 @@ func (m *Mirror) goOnWithout(ctx context.Context, w replica.Witness, keep, lost 
 	if w.InSync != replica.SetOf(keep) {
 		return fmt.Errorf("%w: replicas %v are in sync, not only %d", ErrRefused, w.InSync.IDs(), keep)
 	}
-	// Suspending the mirror waits for the I/O below it, so the I/O to the lost replica must end
-	// first.
+	// Suspending the mirror waits for all I/O to its replicas, so the I/O to the lost replica must
+	// end first.
 	if err := m.Release(ctx, m.volume.UUIDs[lost]); err != nil {
 		return fmt.Errorf("end the connections of replica %d: %w", lost, err)
 	}
@@ -98,9 +98,9 @@ func (m *Mirror) goOnWithout(ctx context.Context, w replica.Witness, keep, lost 
 	return nil
 }
 
-// swapQueued replaces the mirror's table. While the mirror is suspended, swapQueued queues a read
-// behind the writes that wait for the new table. The function wait returns when the kernel has
-// started these writes. failed reports whether I/O to a leg of the previous table may have failed.
+// swapQueued replaces the mirror's table. While the mirror is suspended, it queues a read behind
+// the writes that wait for the new table. wait returns when the kernel has started these writes.
+// failed reports whether I/O to a leg of the previous table may have failed.
 func (m *Mirror) swapQueued(t table, leg int) (wait func(context.Context) error, failed bool, err error) {
 	name := m.name()
 	if err := m.kernel.load(name, t.target(m.sectors())); err != nil {
@@ -110,7 +110,7 @@ func (m *Mirror) swapQueued(t table, leg int) (wait func(context.Context) error,
 		return nil, false, errors.Join(err, m.kernel.clear(name))
 	}
 	// If both legs have failed, the kernel fails writes instead of holding them. Such a write may
-	// be on one replica only, and is not marked in any log.
+	// be on only one replica, and no log marks it.
 	k, _, statusErr := m.kernel.find(name)
 	p, parseErr := parseProgress(k.status)
 	failed = statusErr != nil || parseErr != nil || !p.alive[leg]
@@ -118,7 +118,7 @@ func (m *Mirror) swapQueued(t table, leg int) (wait func(context.Context) error,
 	if err := m.kernel.resume(name); err != nil {
 		return nil, false, err
 	}
-	if queueErr != nil { // the mirror is running, but the log is not known to cover the writes
+	if queueErr != nil { // the mirror is running, but the log may not cover the writes
 		return func(context.Context) error { return queueErr }, failed, nil
 	}
 	return wait, failed, nil
@@ -126,8 +126,8 @@ func (m *Mirror) swapQueued(t table, leg int) (wait func(context.Context) error,
 
 // settle returns when each write of the previous table has completed, and its region is marked if
 // the write did not reach both replicas. A resume only schedules the writes that are waiting for
-// the new table, and a suspend prevents the kernel from starting the remaining ones. Therefore,
-// settle first waits for the read that is queued behind these writes. settle then suspends the
+// the new table, and a suspend prevents the kernel from starting the remaining writes. settle
+// therefore first waits for the read that is queued behind these writes. It then suspends the
 // mirror, which waits until all started writes have completed.
 func (m *Mirror) settle(ctx context.Context, wait func(context.Context) error) error {
 	if err := wait(ctx); err != nil {
@@ -141,8 +141,8 @@ func (m *Mirror) settle(ctx context.Context, wait func(context.Context) error) e
 
 // Retry repeats the writes that the mirror is holding. Call Retry when the replica's server
 // responds again. Retry looks up the devices again, because their numbers may have changed. If both
-// replicas have failed, some writes may have failed as well, and may be on one replica only. Retry
-// then drops the second replica, which must be rebuilt in full.
+// replicas have failed, some writes may have failed and may be on only one replica. In that case,
+// Retry drops the second replica, which must be rebuilt in full.
 func (m *Mirror) Retry(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,8 +202,8 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	}
 	running := replica.SetOf(l.first)
 	view, there, causes := m.look(ctx, replica.SetOf(id))
-	// A replica that has lost even its last superblock from the time when both were in sync lacks
-	// regions that the log does not mark.
+	// If a replica has lost even its last superblock from the time when both replicas were in sync,
+	// it lacks regions that the log does not mark.
 	hasOldData := there[id].superblock.Epoch < current.Together
 	kind, format := replica.ByBitmap, keepMarks
 	w, err = m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
@@ -235,7 +235,7 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	name := m.name()
 	// The kernel does not write to the log while the mirror is suspended, so the log can be
 	// formatted now. The table is loaded only after the log is formatted, because an interrupted
-	// change whose table is already loaded would be completed.
+	// change is completed if its table is already loaded.
 	err = m.kernel.suspend(name)
 	if err == nil {
 		err = m.formatLog(ctx, l.first, format)
@@ -251,8 +251,8 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 }
 
 // Complete ends a rebuild. If all regions are in sync, Complete lists the replica in the witness,
-// moves the log to memory, and returns true. Complete returns false as long as some regions have
-// yet to be copied.
+// moves the log to memory, and returns true. Complete returns false while some regions have yet to
+// be copied.
 func (m *Mirror) Complete(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

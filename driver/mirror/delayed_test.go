@@ -26,10 +26,10 @@ func rebuilt(t *testing.T) (*world, *Mirror) {
 }
 
 // A write that lists a replica is delayed in the API server. Once the mirror has continued without
-// that replica, the write must not be executed, even if nothing else in the witness has changed.
+// that replica, the write must fail, even if nothing else in the witness has changed.
 func TestDelayedWriteDoesNotRestoreADroppedReplica(t *testing.T) {
 	w, m := rebuilt(t)
-	w.synced = 0 // from now on, the write can be executed
+	w.synced = 0 // the write can be executed from now on
 	before := w.late
 	w.late = nil
 	m.Release = func(_ context.Context, _ string) error { w.late = before; return nil }
@@ -38,8 +38,8 @@ func TestDelayedWriteDoesNotRestoreADroppedReplica(t *testing.T) {
 	assert.NotNil(t, w.late, "the delayed write was executed")
 }
 
-// After a restart of the plugin, the kernel may send writes of a marked region to one replica
-// alone. Therefore, a delayed write of the previous process must not list the other replica.
+// After a restart of the plugin, the kernel may send writes of a marked region to only one replica.
+// A delayed write of the previous process must therefore not list the other replica.
 func TestDelayedWriteOfAnEarlierProcessIsOvertaken(t *testing.T) {
 	w, _ := rebuilt(t)
 	m := w.plugin()
@@ -53,7 +53,7 @@ func TestDelayedWriteOfAnEarlierProcessIsOvertaken(t *testing.T) {
 	assert.NotNil(t, w.late, "the delayed write was executed")
 }
 
-// If the witness lists both replicas, the writes are repeated on both of them, even if the log is
+// If the witness lists both replicas, the writes are repeated on both replicas, even if the log is
 // still on a replica.
 func TestRetryAfterACompleteRebuildUsesBothReplicas(t *testing.T) {
 	w, m := degraded(t)
@@ -63,8 +63,8 @@ func TestRetryAfterACompleteRebuildUsesBothReplicas(t *testing.T) {
 	assert.Equal(t, pairTable, w.table())
 }
 
-// If both replicas have failed, the kernel fails writes that may be on one of them. The second
-// replica is then rebuilt in full.
+// If both replicas have failed, the kernel fails writes that may be on one of the replicas. The
+// second replica is then rebuilt in full.
 func TestWritesFailIfBothReplicasFail(t *testing.T) {
 	w, m := started(t)
 	w.mapped[mirrorDevice].health = "DD"
@@ -76,7 +76,7 @@ func TestWritesFailIfBothReplicasFail(t *testing.T) {
 	s, _ := w.superblock(1)
 	assert.Equal(t, replica.InFull, s.Rebuild)
 
-	w, _ = started(t) // this also holds after a crash between the change of the witness and the new table
+	w, _ = started(t) // simulate a crash between the change of the witness and the new table
 	w.mapped[mirrorDevice].health = "DD"
 	w.witness.InSync = setB
 	_, err := w.plugin().Start(t.Context())

@@ -27,7 +27,7 @@ type disk interface {
 // disks opens replicas by path. Tests replace disks.
 type disks interface {
 	open(path string, write bool) (disk, error)
-	// number returns the number of a device without opening it.
+	// number returns the number of a device without opening the device.
 	number(path string) (string, error)
 }
 
@@ -37,7 +37,7 @@ type blockDevices struct{}
 type directDisk struct{ *os.File }
 
 func (blockDevices) open(path string, write bool) (disk, error) {
-	mode := os.O_RDONLY // udev probes a device that has been open for writing
+	mode := os.O_RDONLY // no write access: udev probes a device that has been open for writing
 	if write {
 		mode = os.O_RDWR | unix.O_DSYNC
 	}
@@ -90,8 +90,8 @@ func (d directDisk) number() (string, error) {
 	return fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)), nil
 }
 
-// iocb and ioEvent are structs of linux/aio_abi.h on a little-endian machine. The fields that are
-// zero in a read of the first block have no names.
+// iocb and ioEvent are structs of linux/aio_abi.h on a little-endian machine. Fields that are zero
+// in a read of the first block have no names.
 type iocb struct {
 	_             uint64    // aio_data
 	_             [2]uint32 // aio_key, aio_rw_flags
@@ -107,8 +107,8 @@ type ioEvent struct {
 	_            int64
 }
 
-// queueRead starts to read a device's first block. It uses the kernel's asynchronous I/O, which
-// guarantees that the read is in the device's queue when io_submit returns.
+// queueRead starts to read a device's first block. It uses the asynchronous I/O of the kernel,
+// which guarantees that the read is in the device's queue when io_submit returns.
 func queueRead(path string) (func(context.Context) error, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT, 0)
 	if err != nil {

@@ -33,7 +33,7 @@ func TestOnlyBlockDevicesAreOpened(t *testing.T) {
 	assert.Equal(t, "1:3", number)
 }
 
-// Reads and writes of a disk may use any buffer, although direct I/O requires aligned ones.
+// Callers may read and write a disk with any buffer, although direct I/O requires aligned buffers.
 func TestDiskIsReadAndWrittenWithAnyBuffer(t *testing.T) {
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "disk"), os.O_CREATE|os.O_RDWR|unix.O_DIRECT, 0o600)
 	if err != nil {

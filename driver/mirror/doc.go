@@ -1,18 +1,18 @@
 // Package mirror runs the mirror of a volume with two replicas on this node: it reads and writes
-// the superblocks, makes its decisions with package replica, and loads the kernel's dm-mirror
-// tables (docs/design/replication.md).
+// the superblocks, applies the rules of package replica, and loads the kernel's dm-mirror tables
+// (docs/design/replication.md).
 //
 // A failed replica is dropped in a fixed order: first the witness removes it from the in-sync set,
 // and then the mirror continues without it. Until then, the kernel holds the failed writes. In
-// unclear situations, the package refuses the operation or waits. Examples are a device with other
-// contents, a damaged superblock, a table of unknown origin, and a witness that does not respond.
+// unclear situations, such as a device with other contents, a damaged superblock, a table of
+// unknown origin or an unresponsive witness, the package refuses the operation or waits.
 //
 // The package loads tables with ioctls instead of dmsetup: if the plugin is killed, no child
 // process remains that could load a table after the next plugin process has decided otherwise.
 //
 // Each operation can be repeated after an error or after a restart of the plugin, and then
-// continues where the previous attempt ended. An operation can block in the kernel for as long as a
-// replica does not respond.
+// continues where the previous attempt ended. An operation can block in the kernel while a replica
+// does not respond.
 //
 // A volume has a third replica while one of its replicas is being replaced. The package refuses
 // such volumes, because they would need a mirror of mirrors.
