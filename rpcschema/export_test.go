@@ -43,7 +43,7 @@ func TestExport(t *testing.T) {
 
 // A member can have the same name as a keyword of JSON Schema. For example, bdev_ftl_get_properties
 // returns the member properties.
-func TestMemberMayBeNamedLikeAKeyword(t *testing.T) {
+func TestMembersNamedLikeKeywordsAreExported(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m","params":[],"result":{"name":"r","schema":{"type":"object",
 		"properties":{"properties":{"type":"object","properties":{"a":{"type":"string"}}},"required":{"type":"boolean"}},"required":["properties"]}}}]}`))
 	require.NoError(t, err)

@@ -44,7 +44,6 @@ func TestDocumentIsOpenRPC(t *testing.T) {
 	}
 }
 
-// The schema of OpenRPC documents detects each planted mistake.
 func TestOpenRPCSchemaDetectsMistakes(t *testing.T) {
 	s := openRPC(t)
 	const head, tail = `{"openrpc":"1.3.2","info":{"title":"t","version":"1"},"methods":[`, `]}`

@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestReplicatedVolume(t *testing.T) {
+func TestReplicatedVolumeLosesNoWrites(t *testing.T) {
 	b := newReplicatedController(t)
 	ctx := t.Context()
 	v, id := b.make(t)

@@ -34,7 +34,7 @@ func TestSplitterSeparatesMessages(t *testing.T) {
 	}
 }
 
-func TestSplitterRefusesOtherInput(t *testing.T) {
+func TestSplitterRejectsInvalidInput(t *testing.T) {
 	for _, text := range []string{"5", `"x"`, "null", "GET / HTTP/1.1", "]", "}", "\x00{}", "\ufeff{}"} {
 		_, err := new(Splitter).Next([]byte(text))
 		var e *Error

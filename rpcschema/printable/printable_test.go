@@ -112,7 +112,6 @@ type failing struct{ calls int }
 
 func (f *failing) Write([]byte) (int, error) { f.calls++; return 0, errors.New("full") }
 
-// Write returns errors from the underlying writer.
 func TestWriterReportsErrors(t *testing.T) {
 	f := &failing{}
 	for _, line := range []string{"plain\n", "\u202e\n"} {

@@ -46,7 +46,6 @@ func TestSocketSendsNothingAfterCancellation(t *testing.T) {
 	assert.Equal(t, []string{"connects", "after"}, got)
 }
 
-// A call whose context ends during connection setup is not sent.
 func TestCallCanceledWhileConnectingIsNotSent(t *testing.T) {
 	var first call
 	handle := func(p *peer) {
@@ -104,7 +103,6 @@ func TestConnectingDoesNotBlockOtherCallers(t *testing.T) {
 	require.NoError(t, <-patient)
 }
 
-// Close ends the calls that are waiting for a connection.
 func TestCloseEndsCallsThatWaitForAConnection(t *testing.T) {
 	path := listen(t, func(*peer) {})
 	checking, goOn := make(chan struct{}), make(chan struct{})

@@ -236,7 +236,6 @@ func TestCallAfterALostStreamUsesPOST(t *testing.T) {
 	assert.Nil(t, h.streams.current.Load())
 }
 
-// A call that could not be written becomes a POST request.
 func TestUnwrittenCallUsesPOST(t *testing.T) {
 	_, h := behind(t, echo)
 	f, s := begin(t, 0)
@@ -301,7 +300,7 @@ func TestCallsUsePOSTWithoutStreams(t *testing.T) {
 
 // A refused upgrade does not fail any call. The next attempt follows after a pause, which grows up
 // to a minute.
-func TestStreamIsRefused(t *testing.T) {
+func TestRefusedStreamIsRetriedAfterAPause(t *testing.T) {
 	for _, status := range []int{401, 404, 429, 503, 200} {
 		p, h := behind(t, echo)
 		p.refuse.Store(int32(status))
@@ -371,7 +370,7 @@ func TestStreamOpenedDuringCloseEnds(t *testing.T) {
 
 // When a stream's credentials expire, no call fails, and the next stream uses the current content
 // of the token file.
-func TestStreamCredentialsExpire(t *testing.T) {
+func TestExpiredCredentialsFailNoCall(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("first"), 0o600))
 	p := &streamProxy{t: t}

@@ -33,7 +33,6 @@ func independent(stream jsonrpc2.ObjectStream) {
 	<-c.DisconnectNotify()
 }
 
-// Both framings work with an independent implementation of JSON-RPC.
 func TestFramingsMatchAnIndependentImplementation(t *testing.T) {
 	socket := dial(t, listen(t, func(p *peer) { independent(jsonrpc2.NewPlainObjectStream(p.Conn)) }))
 	posts, https := behind(t, func(ws *websocket.Conn, _ *http.Request) { independent(wsstream.NewObjectStream(ws)) })

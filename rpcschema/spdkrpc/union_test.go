@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A union marshals and unmarshals every form that the schema lists for it, and refuses values of
+// A union marshals and unmarshals every form that the schema lists for it, and rejects values of
 // other types.
-func TestUnionsReadAndWriteEachForm(t *testing.T) {
+func TestUnionsMarshalEachForm(t *testing.T) {
 	ftl := &BdevFTLCreated{Name: "f", UUID: "50c63a6e-1a4b-4a5e-9a57-7a8b9e2f0b3c"}
 	call := FrameworkConfigCall{Method: "m"}
 	unions := map[string]bool{}

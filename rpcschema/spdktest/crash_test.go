@@ -45,8 +45,8 @@ func (b *bench) exportISCSI(bdev string, initiators ...string) {
 	})
 }
 
-// TestCrashLosesMemory checks that after a crash, only objects stored on media remain.
-func TestCrashLosesMemory(t *testing.T) {
+// TestOnlyMediaSurviveACrash checks that after a crash, only objects stored on media remain.
+func TestOnlyMediaSurviveACrash(t *testing.T) {
 	for name, dataDir := range map[string]string{"in memory": "", "with data": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
 			b := start(t, Options{DataDir: dataDir})

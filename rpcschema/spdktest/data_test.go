@@ -165,8 +165,6 @@ func TestSetParentKeepsWrittenClusters(t *testing.T) {
 	assert.Equal(t, []string{"external", "own", ""}, []string{b.read(one, 8, 0), b.read(one, 8, cluster), b.read(one, 8, 2*cluster)})
 }
 
-// TestVolumesPersistAcrossProcesses checks that another process finds the volumes that this process
-// has created.
 func TestVolumesPersistAcrossProcesses(t *testing.T) {
 	data := t.TempDir()
 	b := start(t, Options{DataDir: data})

@@ -144,8 +144,6 @@ func TestInjectedCrashesKillTheTarget(t *testing.T) {
 	}
 }
 
-// TestCallsThatCrashSPDKCrashTheSimulation checks that calls that crash SPDK also crash the
-// simulation.
 func TestCallsThatCrashSPDKCrashTheSimulation(t *testing.T) {
 	b := start(t, Options{})
 	portals := []p{{"host": "127.0.0.1", "port": "3260"}}

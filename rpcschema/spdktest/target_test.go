@@ -157,8 +157,6 @@ func TestOnlyStartupMethodsWorkInStartup(t *testing.T) {
 	assert.Equal(t, -1, b.code("bdev_get_bdevs", nil), "after a restart, the target is in the startup state again")
 }
 
-// TestPollingTargetAcceptsOneConnectionPerPoll checks that a target with a poll interval accepts
-// only one connection at each poll.
 func TestPollingTargetAcceptsOneConnectionPerPoll(t *testing.T) {
 	b := start(t, Options{Poll: 20 * time.Millisecond})
 	begun := time.Now()

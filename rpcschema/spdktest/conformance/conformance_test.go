@@ -63,7 +63,7 @@ func (w without) Call(ctx context.Context, method string, params, result any) er
 
 // A group is skipped, and listed in the Summary, if the target was built without a method that the
 // group needs.
-func TestGroupsAreSkippedByName(t *testing.T) {
+func TestGroupsWithMissingMethodsAreSkipped(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, target.Close()) })

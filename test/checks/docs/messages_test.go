@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The driver's messages that are quoted on the troubleshooting page must occur in its code. Dots in
-// quoted messages stand for variable parts.
+// The driver's code must contain the messages that the troubleshooting page quotes. Dots in quoted
+// messages stand for variable parts.
 func TestTroubleshootingMessagesExist(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/csi-troubleshooting.md"))
 	require.NoError(t, err)

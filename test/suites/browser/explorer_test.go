@@ -149,7 +149,7 @@ func TestExplorerPutsNoSecretsInArguments(t *testing.T) {
 }
 
 // The commands on the page make the calls that the page shows.
-func TestExplorerCommandsRun(t *testing.T) {
+func TestExplorerCommandsMakeTheShownCalls(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	dir := t.TempDir()

@@ -14,7 +14,7 @@ import (
 )
 
 // The page of spdk-proxy fleet shows the servers that need attention first, refreshes itself, and
-// shows that the command has ended.
+// reports when the command has ended.
 func TestFleetPage(t *testing.T) {
 	w, dir := realOrSharedTestbed(t), t.TempDir()
 	write := func(name, text string) string {

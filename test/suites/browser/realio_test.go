@@ -18,7 +18,7 @@ import (
 )
 
 // busyVolumes maps volumes on a real target to the NQNs of their exports. Hosts write to these
-// volumes during TestRealTargetWithIO.
+// volumes during TestPagesShowTheIOOfARealTarget.
 var busyVolumes = map[string]string{
 	"ssd/postgres-0": "nqn.2026-01.example.storage:postgres-0", "ssd/postgres-1": "nqn.2026-01.example.storage:postgres-1",
 	"ssd/registry": "nqn.2026-01.example.storage:registry", "team/web": teamNQN + "web",
@@ -88,7 +88,7 @@ func writeTo(t *testing.T, nqn string) {
 
 // On a real target with hosts that read and write, the pages show the I/O and latencies that SPDK
 // reports, to administrators and to tenants. The test takes screenshots of all pages.
-func TestRealTargetWithIO(t *testing.T) {
+func TestPagesShowTheIOOfARealTarget(t *testing.T) {
 	if !realtarget.Given() {
 		t.Skipf("set %s to the socket of an empty spdk_tgt", realtarget.Variable)
 	}

@@ -120,8 +120,8 @@ func (p *page) comesTo(condition string) {
 	}, limit, 50*time.Millisecond, condition)
 }
 
-// The browser presents a certificate from its user's certificate store to the console without a
-// prompt.
+// The browser presents a certificate from its certificate store to the console without prompting
+// the user.
 func TestUserSignsInWithACertificate(t *testing.T) {
 	d := newSignInProxy(t)
 	home := t.TempDir()

@@ -253,7 +253,7 @@ func TestExaminingTargetShowsAWarning(t *testing.T) {
 }
 
 // If a restart of the target would not restore a RAID, the first page shows a warning.
-func TestConsoleWarnsOfRAIDsThatARestartLoses(t *testing.T) {
+func TestUnrestorableRAIDShowsAWarning(t *testing.T) {
 	w, _ := smallTestbed(t, "--no-auto-examine")
 	p := newPageAt(t, w)
 	p.signIn("admin")

@@ -96,7 +96,6 @@ func TestDiskAndStoreLifecycle(t *testing.T) {
 	p.until(`!document.querySelector(".panel")`)
 }
 
-// An lvstore whose volumes are exported cannot be deleted.
 func TestStoreWithExportsIsNotDeleted(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

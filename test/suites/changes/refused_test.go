@@ -20,7 +20,7 @@ func (w *proxy) refusal(t *testing.T, snapshot string) (code int, text string) {
 
 // SPDK fails to rename a snapshot, but still changes its alias. The proxy's error contains the call
 // that restores the alias.
-func TestFailedRenameOfASnapshot(t *testing.T) {
+func TestFailedSnapshotRenameNamesTheRemedy(t *testing.T) {
 	w := newTestbed(t, "aio", *seed)
 	w.prepare()
 	s := w.list()[0]
@@ -39,8 +39,7 @@ func TestFailedRenameOfASnapshot(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Lvstores with larger metadata pages are not supported.
-func TestLargerMetadataPages(t *testing.T) {
+func TestLargerMetadataPagesAreRejected(t *testing.T) {
 	image := newImage(t, 256*mib)
 	g := newTarget(t, func(g *target) { g.useFile(image) })
 	err := g.call("bdev_lvol_create_lvstore", p{"bdev_name": disk, "lvs_name": "lvs0", "md_page_size": 8192}, nil)

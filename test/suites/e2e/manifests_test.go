@@ -66,7 +66,7 @@ const (
 var notBuilt = []string{"csi-node-driver-registrar", "livenessprobe"}
 
 // The tests must run the sidecar versions that are named in the manifests.
-func TestSidecarsHaveTheVersionsOfTheManifests(t *testing.T) {
+func TestSidecarVersionsMatchManifests(t *testing.T) {
 	var modules []byte
 	for _, file := range []string{"kubernetes/go.mod", "snapshotmetadata/go.mod"} {
 		text, err := os.ReadFile(file)

@@ -21,7 +21,7 @@ import (
 
 var (
 	all    = flag.Bool("all", false, "also run the cases that take long")
-	chosen = flag.String("case", "", "run the cases of TestNodePlugin, TestMovedCopyCanBeUsed and TestReplicatedVolume whose names, with _ for spaces, match this regular expression")
+	chosen = flag.String("case", "", "run the cases of TestNodePlugin, TestMovedCopyCanBeUsed and TestReplicatedVolumeLosesNoWrites whose names, with _ for spaces, match this regular expression")
 )
 
 // TestNodePlugin runs spdk-csi --node in the machine and makes kubelet's calls over its socket. At
@@ -31,9 +31,9 @@ func TestNodePlugin(t *testing.T) {
 	onTargets(t, control.Node)
 }
 
-// TestKilledPlugin kills spdk-csi --node at a third of the steps in its calls, or at every step
-// with --all, and checks that the retried calls succeed.
-func TestKilledPlugin(t *testing.T) {
+// TestCallsSucceedAfterThePluginIsKilled kills spdk-csi --node at a third of the steps in its
+// calls, or at every step with --all, and checks that the retried calls succeed.
+func TestCallsSucceedAfterThePluginIsKilled(t *testing.T) {
 	t.Parallel()
 	onTargets(t, control.Killed)
 }
@@ -138,9 +138,10 @@ func TestPowerLoss(t *testing.T) {
 	m.Run(control.PowerLoss, control.Own, params(control.PhaseUnstage)...)
 }
 
-// TestMovedVolume disconnects a node during writes, and moves its volume to another node. The first
-// node's writes must no longer reach the volume, even after that node is connected again.
-func TestMovedVolume(t *testing.T) {
+// TestMovedVolumeRejectsWritesOfTheOldNode disconnects a node during writes, and moves its volume
+// to another node. The first node's writes must no longer reach the volume, even after that node is
+// connected again.
+func TestMovedVolumeRejectsWritesOfTheOldNode(t *testing.T) {
 	target := newCSITarget(t, realtarget.Socket(t), "nvme-tcp", "")
 	first, second := NewMachine(t), NewMachine(t)
 	written, failed, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -183,9 +184,9 @@ func TestMovedVolume(t *testing.T) {
 	<-ended
 }
 
-// TestRestartedTarget kills a real target while volumes are being written to, and starts it again
-// with the configuration that the proxy has saved.
-func TestRestartedTarget(t *testing.T) {
+// TestVolumesSurviveATargetRestart kills a real target while volumes are being written to, and
+// starts it again with the configuration that the proxy has saved.
+func TestVolumesSurviveATargetRestart(t *testing.T) {
 	process := startTarget(t)
 	m := NewMachine(t)
 	m.Target = process.do(newCSITarget(t, process.socket(), "nvme-tcp", process.saved()))

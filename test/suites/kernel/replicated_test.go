@@ -16,12 +16,12 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// TestReplicatedVolume creates a volume with two replicas on two real SPDK targets, through CSI
-// calls and spdk-proxy. During writes, the targets are killed, paused and restarted, the plugin is
-// killed, the API server becomes unavailable, and the node loses power: with both replicas, with
-// one, and during a rebuild. No acknowledged write may be lost, and the replicas must be equal at
-// the end.
-func TestReplicatedVolume(t *testing.T) {
+// TestReplicatedVolumeLosesNoWrites creates a volume with two replicas on two real SPDK targets,
+// through CSI calls and spdk-proxy. During writes, the targets are killed, paused and restarted,
+// the plugin is killed, the API server becomes unavailable, and the node loses power: with both
+// replicas, with one, and during a rebuild. No acknowledged write may be lost, and the replicas
+// must be equal at the end.
+func TestReplicatedVolumeLosesNoWrites(t *testing.T) {
 	h := newReplicatedHost(t)
 	m := NewMachine(t)
 	m.Disks = []string{newDisk(t)}

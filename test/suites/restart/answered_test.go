@@ -157,7 +157,7 @@ func TestUnsavedDeletionSurvivesTargetDeath(t *testing.T) {
 // While an lvstore's disk is missing, the proxy cannot determine whether SPDK executed the
 // lvstore's deletion. Therefore, the exports of its volumes remain in the saved file. If the
 // deletion was not executed, they are restored together with the disk.
-func TestExportsAreKeptIfAnLvstoresDeletionIsUncertain(t *testing.T) {
+func TestUncertainLvstoreDeletionKeepsExports(t *testing.T) {
 	w := newNVMfTestbed(t)
 	w.exportLvol("rv1")
 	w.settled()

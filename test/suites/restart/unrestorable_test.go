@@ -22,7 +22,7 @@ func (w *testbed) raids() []string {
 }
 
 // The proxy predicts which RAIDs a restart will not restore.
-func TestRAIDsThatARestartLosesAreNamed(t *testing.T) {
+func TestUnrestorableRAIDsAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		superblock, memory, remove bool
 	}{

@@ -74,9 +74,9 @@ func inAnyOrder(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestCommands runs the commands through the socket of the real target at SPDK_SOCK and through the
-// proxy's local socket, and compares exit codes and output.
-func TestCommands(t *testing.T) {
+// TestRPCPyCommandsWorkThroughTheProxy runs the commands through the socket of the real target at
+// SPDK_SOCK and through the proxy's local socket, and compares exit codes and output.
+func TestRPCPyCommandsWorkThroughTheProxy(t *testing.T) {
 	if !realtarget.Given() {
 		realtarget.Socket(t) // skips
 	}
@@ -116,9 +116,9 @@ func TestCommands(t *testing.T) {
 	t.Logf("%d commands", len(list))
 }
 
-// TestScripts runs several commands from standard input, one at a time and, on releases that
-// support it, as a batch.
-func TestScripts(t *testing.T) {
+// TestRPCPyScriptsWorkThroughTheProxy runs several commands from standard input, one at a time and,
+// on releases that support it, as a batch.
+func TestRPCPyScriptsWorkThroughTheProxy(t *testing.T) {
 	w := newTestbed(t)
 	const script = "spdk_get_version\n# a comment\nbdev_malloc_create -b m0 8 512\nbdev_get_bdevs -b none\nbdev_get_bdevs\n"
 	const restore = "bdev_malloc_delete m0"

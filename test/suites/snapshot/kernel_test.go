@@ -21,7 +21,7 @@ import (
 
 // This test is like TestSnapshotsOfVolumesUnderWritesLoseNoData, except that Linux in a virtual
 // machine makes the writes, with native multipath.
-func TestSnapshotsOfVolumesWrittenByLinux(t *testing.T) {
+func TestSnapshotsOfVolumesWrittenByLinuxLoseNoData(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
 	var subjects []*subject
@@ -61,7 +61,7 @@ func TestSnapshotsOfVolumesWrittenByLinux(t *testing.T) {
 
 // This test is like TestGroupSnapshotsAcrossTargetsPreserveWriteOrder, except that Linux in a
 // virtual machine makes the writes.
-func TestGroupSnapshotsAcrossTargetsWrittenByLinux(t *testing.T) {
+func TestGroupSnapshotsAcrossTargetsPreserveWriteOrderOfLinux(t *testing.T) {
 	all := twoTargets(t)
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
 	made := make(chan string, len(control.OrderedVolumes))

@@ -84,8 +84,7 @@ func TestSample(t *testing.T) {
 	assert.Equal(t, first, again)
 }
 
-// A suite does not run its short tests if they do not execute the changed line.
-func TestSuiteRunsIfItExecutesTheLine(t *testing.T) {
+func TestSuiteRunsOnlyIfItExecutesTheLine(t *testing.T) {
 	s := &suite{blocks: blocks("mode: atomic\nexample.com/sum/sum.go:6.2,7.3 1 4\nexample.com/sum/sum.go:8.2,9.3 1 0\n")}
 	m := mutant{pkg: pkg{ImportPath: "example.com/sum"}, file: filepath.Join(string(os.PathSeparator), "src", "sum.go")}
 	for line, want := range map[int]bool{4: true, 6: true, 7: true, 8: false} { // line 4 belongs to no function

@@ -32,7 +32,6 @@ func TestSoak(t *testing.T) {
 	require.NoError(t, soak(t.Context(), plan{span: 8 * time.Second, kill: 3 * time.Second, reload: 700 * time.Millisecond, tenants: 4, workers: 2, over: overBoth, dir: t.TempDir()}))
 }
 
-// The soak detects each kind of violation.
 func TestViolationsAreDetected(t *testing.T) {
 	b := newBook()
 	_, err := b.Write([]byte(`{"level":"INFO","msg":"call","user":"ann","request_id":"1"}` + "\n" + `{"level":"ERROR","msg":"panic"}` + "\n" + `{"level":"ERROR","msg":"` + refusedReload + `"}` + "\nhalf a li"))

@@ -147,7 +147,7 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 }
 
 // The sandbox of a run that ends before it has written logs is also removed completely.
-func TestRunThatSavesNothingIsRemoved(t *testing.T) {
+func TestRunWithoutLogsLeavesNothingBehind(t *testing.T) {
 	parent, before := prepareTest(t)
 	o := options(parent)
 	o.Saved, o.Keep = "logs", t.TempDir()
