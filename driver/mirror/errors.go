@@ -10,26 +10,26 @@ import (
 
 // Kinds of errors.
 var (
-	// ErrWait means that nothing was started, and that the caller should try again later.
+	// ErrWait means that nothing was started, and the caller should try again later.
 	ErrWait = errors.New("the volume waits")
-	// ErrRefused means that nothing was started, and that a retry alone will not help.
+	// ErrRefused means that nothing was started, and a retry alone will not help.
 	ErrRefused = errors.New("the volume is refused")
 	// ErrUnreachable means that a replica is not connected.
 	ErrUnreachable = errors.New("the replica is not connected")
 	// ErrBusy means that a device is in use.
 	ErrBusy = errors.New("the mirror is in use")
-	// ErrUnsupported means that the kernel or this package lacks what the volume needs.
+	// ErrUnsupported means that the kernel or this package lacks a feature that the volume needs.
 	ErrUnsupported = errors.New("not supported on this node")
-	// ErrInvalid means that a volume's description is not usable.
+	// ErrInvalid means that the description of a volume is unusable.
 	ErrInvalid = errors.New("invalid volume")
 )
 
-// A DecisionError is a decision not to start, or not to use a replica. It wraps ErrWait or
-// ErrRefused.
+// A DecisionError is a decision not to start the mirror, or not to use a replica. It wraps ErrWait
+// or ErrRefused.
 type DecisionError struct {
 	Decision replica.Decision
-	// Causes contains the reasons why replicas are not usable, by ID. For example, a replica cannot
-	// be read, or has other contents.
+	// Causes contains the reasons why replicas are unusable, by ID: for example, a replica cannot
+	// be read or has other contents.
 	Causes [replica.MaxReplicas]error
 }
 

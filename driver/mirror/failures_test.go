@@ -13,12 +13,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// An operation is a call of a mirror, each of whose requests can be made to fail.
+// An operation is a call of a mirror. Tests can make each request of the call fail.
 type operation struct {
 	name    string
 	prepare func(t *testing.T, w *world, m *Mirror)
 	do      func(ctx context.Context, w *world, m *Mirror) error
-	// despite contains the requests whose failure does not fail the operation.
+	// despite contains the requests that may fail without failing the operation.
 	despite []string
 }
 
@@ -52,11 +52,11 @@ func dies(text string, prepare func(*testing.T, *world, *Mirror), do func(contex
 
 func nothing(*testing.T, *world, *Mirror) {}
 
-// A mirror that runs identifies its replicas by the numbers of their devices. It can do so if one
-// of them is connected.
+// A running mirror identifies its replicas by their device numbers, which works if one of the
+// replicas is connected.
 var either = []string{"find a device", "number of a disk"}
 
-// A mirror also starts if a replica cannot be read. The caller may have to drop it.
+// A mirror starts even if a replica cannot be read. The caller may have to drop that replica.
 var unread = append([]string{"open a disk", "read a disk", "size of a disk", "number of an open disk"}, either...)
 
 func operations() []operation {
@@ -101,9 +101,9 @@ func operations() []operation {
 	}
 }
 
-// TestFailedRequestFailsTheOperation fails each request to the kernel, the disks and the servers
-// once. The operation must fail, unless it does not need the response. The operation that a mirror
-// runs next completes what was interrupted.
+// TestFailedRequestFailsTheOperation makes each request to the kernel, the disks and the servers
+// fail once. The operation must fail unless it does not need the response. The next operation of
+// the mirror completes the interrupted one.
 func TestFailedRequestFailsTheOperation(t *testing.T) {
 	for _, op := range operations() {
 		t.Run(op.name, func(t *testing.T) {
@@ -122,7 +122,8 @@ func TestFailedRequestFailsTheOperation(t *testing.T) {
 					return
 				}
 				where := fmt.Sprintf("request %d: %s", n, w.failed)
-				// A new volume needs both replicas, but starts with one once it is created.
+				// A new volume needs both replicas, but can start with one replica after its
+				// creation.
 				if !slices.Contains(op.despite, w.failed) && !(op.name == "start" && w.witness.Created && slices.Contains(unread, w.failed)) {
 					assert.Error(t, err, where)
 				}
@@ -142,13 +143,13 @@ func TestFailedRequestFailsTheOperation(t *testing.T) {
 	}
 }
 
-// A failed request leaves the I/O of a mirror whose publication is over as it is, until a repeated
-// call ends it.
+// If a request of Abandon fails, the I/O of the mirror continues to wait until a repeated call ends
+// it.
 func TestAbandonSurvivesFailedRequests(t *testing.T) {
 	for n := 1; ; n++ {
 		w, m := started(t)
 		w.witness = w.witness.Publish("node2")
-		w.witness.InSync = replica.Set(0) // the fake accepts only releases of replicas that are not listed
+		w.witness.InSync = replica.Set(0) // the fake accepts only releases of unlisted replicas
 		w.requests, w.failAt = 0, n
 		err := m.Abandon(t.Context())
 		if w.failed == "" {

@@ -15,7 +15,7 @@ type memory struct {
 	uuid, dev string
 	gone      bool
 	failing   error                         // returned by reads
-	hanging   chan struct{}                 // opening the disk waits until it is closed; may be nil
+	hanging   chan struct{}                 // opening the disk waits until this channel is closed; may be nil
 	parts     [HeadBytes / blankPart][]byte // nil: zeroes
 	length    int64
 	formatted string // how the log was formatted since a table last used it, clear or set
@@ -54,7 +54,7 @@ func (d *memory) put(at int64, b ...byte) int {
 	return copy((*part)[at%blankPart:], b)
 }
 
-// opened is a disk that may have been opened only for reading.
+// opened is an opened disk, which may be read-only.
 type opened struct {
 	*memory
 	write bool

@@ -35,7 +35,7 @@ var errCrash = errors.New("the plugin was killed")
 var errInjected = errors.New("injected failure")
 
 // A world simulates the environment of a mirror: the kernel's devices, the replicas and the
-// witness. At each step, it checks the rules in docs/design/replication.md.
+// witness. At each step, the simulation checks the rules in docs/design/replication.md.
 type world struct {
 	t       *testing.T
 	witness replica.Witness
@@ -46,12 +46,12 @@ type world struct {
 	steps   []string
 	crashAt int // the step before which the plugin is killed; 0 for none
 	// failAt is the number of the request to the kernel, a disk or a server that fails; 0 for none.
-	// failed describes that request.
+	// failed describes the failed request.
 	requests, failAt int
 	failed           string
 	diesAt           string // the plugin is killed before a step whose description contains this text
 	// delayed means that the API server does not respond to the next write. late executes that
-	// write unless the witness has been changed since then; it is called after each step.
+	// write unless the witness has been changed since then. It is called after each step.
 	delayed bool
 	late    func()
 
@@ -66,8 +66,8 @@ type oldWrites int
 
 const (
 	noWrites oldWrites = iota
-	deferred           // they are waiting for the new table
-	takenUp            // the kernel has sent them to the new table
+	deferred           // the writes are waiting for the new table
+	takenUp            // the kernel has sent the writes to the new table
 	returned
 )
 
@@ -75,7 +75,7 @@ type mapped struct {
 	mapping
 	inactive target
 	open     bool
-	health   string // state of the legs, as in the status; empty if no I/O has failed
+	health   string // state of the legs, in the format of the status; empty if no I/O has failed
 }
 
 func newWorld(t *testing.T) *world {
@@ -116,8 +116,7 @@ func (w *world) plugin() *Mirror {
 
 func (w *world) idOf(uuid string) replica.ID { return replica.ID(strings.Index("ab", uuid[5:])) }
 
-// request counts a request to the kernel, a disk or a server, and fails the one that failAt
-// selects.
+// request counts a request to the kernel, a disk or a server, and fails if failAt selects it.
 func (w *world) request(does string) error {
 	if w.requests++; w.requests == w.failAt {
 		w.failed = does
@@ -141,7 +140,7 @@ func (w *world) step(format string, args ...any) error {
 	return nil
 }
 
-// restart starts the plugin again, or the whole node.
+// restart restarts the plugin, or the whole node if power is true.
 func (w *world) restart(power bool) {
 	w.crashAt, w.noAPI = 0, false
 	if power {
@@ -327,7 +326,7 @@ func (w *world) table() string {
 	return ""
 }
 
-// after returns the steps since the last call.
+// after returns the steps since its last call.
 func (w *world) after() []string {
 	s := slices.Clone(w.steps)
 	w.steps = nil

@@ -20,39 +20,38 @@ type mapping struct {
 	minor     uint32
 	number    string // major:minor
 	suspended bool
-	// loaded means that a table has been loaded that a resume would activate.
+	// loaded means that a loaded table is waiting for a resume to activate it.
 	loaded bool
-	// active is the table in use. If the device has no active table, the kind of active is empty.
+	// active is the table in use. Its kind is empty if the device has no active table.
 	active target
 	status string
 }
 
 func (m mapping) path() string { return fmt.Sprintf("/dev/dm-%d", m.minor) }
 
-// A kernel manages the device mapper's devices, by name. Tests replace the kernel.
+// A kernel manages the device mapper's devices, by name. Tests replace it.
 type kernel interface {
-	// check fails with ErrUnsupported if the kernel does not support mirrors. If possible, check
-	// loads the kernel modules.
+	// check fails with ErrUnsupported if the kernel does not support mirrors. It makes the kernel
+	// load the modules if possible.
 	check() error
 	// find returns the device with this name, and false if there is none.
 	find(name string) (mapping, bool, error)
 	// create creates a device without a table.
 	create(name, uuid string) error
-	// load loads a table that the next resume activates. It replaces any table that was loaded
-	// before.
+	// load loads a table that the next resume activates. It replaces a previously loaded table.
 	load(name string, t target) error
 	// clear discards a table that was loaded but not activated.
 	clear(name string) error
 	// suspend holds new I/O, and waits for the I/O below the device. Writes that the mirror is
-	// holding do not fail. They wait for the next table, and are then repeated.
+	// holding do not fail; they are repeated with the next table.
 	suspend(name string) error
 	// resume activates a loaded table, if there is one, and lets I/O continue.
 	resume(name string) error
 	// remove removes a device. It fails with ErrBusy if the device is in use.
 	remove(name string) error
 	// queueRead starts a read of the first block, and returns without waiting for its completion.
-	// While the device is suspended, the read is queued behind all waiting I/O. The function wait
-	// returns when the read is complete.
+	// While the device is suspended, the read is queued behind all waiting I/O. wait returns when
+	// the read is complete.
 	queueRead(name string) (wait func(context.Context) error, err error)
 }
 

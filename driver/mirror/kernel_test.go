@@ -47,7 +47,7 @@ func TestFirstTargetDecodesKernelResponse(t *testing.T) {
 	}
 }
 
-// A file is read in the same way as a device.
+// The test reads a file, which is read in the same way as a device.
 func TestQueuedReadCompletes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "device")
 	require.NoError(t, os.WriteFile(path, make([]byte, superblockBytes), 0o600))
@@ -114,7 +114,7 @@ func TestDeviceMapperRequestsMatchTheKernelABI(t *testing.T) {
 	require.ErrorIs(t, k.remove("m0"), ErrBusy)
 }
 
-// newFakeKernel returns a kernel that gives these responses, one to each call.
+// newFakeKernel returns a kernel with these responses, one for each call.
 func newFakeKernel(t *testing.T, responses ...any) dmKernel {
 	k := newDMKernel(t.TempDir())
 	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "control"), nil, 0o600))
@@ -128,7 +128,8 @@ func newFakeKernel(t *testing.T, responses ...any) dmKernel {
 		case error:
 			return next
 		case *dmIoctl:
-			// Only the call that queries the table sets the flag; the other one queries the status.
+			// The call that queries the table sets the flag; the call that queries the status does
+			// not.
 			assert.EqualValues(t, 0xc138fd0c, request)
 			assert.Equal(t, next.flags&dmStatusTable, c.flags)
 			*c = *next
@@ -188,7 +189,7 @@ func TestDevicesAreLookedUp(t *testing.T) {
 	require.ErrorIs(t, err, unix.EIO)
 }
 
-// A kernel before Linux 5.4 cannot say which targets it has, so it is not refused.
+// Kernels before Linux 5.4 cannot report their targets, so they are not refused.
 func TestKernelWithoutMirrorsIsRefused(t *testing.T) {
 	require.NoError(t, newFakeKernel(t, unix.ENOTTY, unix.ENOTTY, unix.ENOTTY).check())
 	err := newFakeKernel(t, nil, nil, unix.ENXIO).check()

@@ -41,8 +41,8 @@ func (m *Mirror) Local() (Local, error) {
 }
 
 // Abandon ends the mirror of a publication that is over. It ends the connections to all replicas,
-// and fails the waiting I/O. No later publication to this node will use the mirror. As long as the
-// witness names this publication, Abandon fails with ErrRefused and changes nothing.
+// which makes the waiting I/O fail. No later publication to this node will use the mirror. While
+// the witness still names this publication, Abandon fails with ErrRefused and changes nothing.
 func (m *Mirror) Abandon(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

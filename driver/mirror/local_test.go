@@ -49,15 +49,15 @@ func TestAbandonRequiresAnEndedPublication(t *testing.T) {
 	var ended *DecisionError
 	require.ErrorAs(t, err, &ended, "the healer must notice that the publication is over, even if no replica is connected")
 	assert.Equal(t, replica.Fenced, ended.Decision.Reason)
-	w.witness.InSync = 0 // the fake accepts only releases of replicas that are not listed
+	w.witness.InSync = 0 // the fake accepts only releases of unlisted replicas
 	require.NoError(t, m.Abandon(t.Context()))
 	assert.Equal(t, "error", w.mapped[mirrorDevice].active.kind)
 	_, err = m.Local()
 	require.ErrorIs(t, err, ErrRefused)
 }
 
-// A server that has just become silent still counts as connected. A restarted plugin whose read
-// waits for such a server drops the replica, instead of letting all writes wait with it.
+// A server that has just stopped responding still counts as connected. If a restarted plugin waits
+// for a read from such a server, it drops the replica; otherwise, all writes would wait too.
 func TestSilentServerIsDroppedByARestartedPlugin(t *testing.T) {
 	w, _ := started(t)
 	for _, id := range []replica.ID{0, 1} {

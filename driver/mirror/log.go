@@ -12,13 +12,13 @@ import (
 type logFormat int
 
 const (
-	keepMarks  logFormat = iota // the existing marks, or all of them if the log is not valid
-	clearMarks                  // none
-	setMarks                    // all
+	keepMarks  logFormat = iota // keep the existing marks; if the log is invalid, set all marks
+	clearMarks                  // set no marks
+	setMarks                    // set all marks
 )
 
-// The header of dm-log's disk format: magic, version and number of regions. In the bitmap after the
-// header, a set bit means that the region has no mark.
+// The header of the disk format of dm-log: magic, version and number of regions. In the bitmap
+// after the header, a set bit means that the region has no mark.
 const (
 	logMagic   = 0x4D695272
 	logVersion = 2
@@ -41,7 +41,7 @@ func (m *Mirror) formatLog(ctx context.Context, id replica.ID, format logFormat)
 			log[logHeadBytes+i/8] |= 1 << (i % 8)
 		}
 	}
-	if _, err := m.number(ctx, id); err != nil { // verifies that it is the replica
+	if _, err := m.number(ctx, id); err != nil { // verify that the device is the replica
 		return err
 	}
 	d, err := m.openReplica(ctx, id)

@@ -13,20 +13,20 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A Witness is the record of a volume's in-sync replicas, which all nodes share.
+// A Witness is the record of a volume's in-sync replicas. All nodes share this record.
 type Witness interface {
 	// Read returns the current witness.
 	Read(ctx context.Context) (replica.Witness, error)
-	// Change calls the function change with the current witness, and stores the function's result.
-	// If the witness has changed in the meantime, Change starts over. Change returns the stored
-	// witness. If Change fails, the function's result may still have been stored.
+	// Change calls change with the current witness, stores the result, and returns the stored
+	// witness. If the witness has changed in the meantime, Change starts over. If Change fails, the
+	// result may still have been stored.
 	Change(ctx context.Context, change func(replica.Witness) (replica.Witness, error)) (replica.Witness, error)
 }
 
 // A Volume describes a volume that is published to this node.
 type Volume struct {
 	ID   string
-	Size int64 // bytes that users see; a multiple of 4096
+	Size int64 // usable size in bytes; a multiple of 4096
 	// Writer is the publication to this node.
 	Writer replica.Writer
 	// UUIDs contains the UUIDs of the replicas' namespaces, by ID.
@@ -37,7 +37,8 @@ type Volume struct {
 type Options struct {
 	Witness Witness
 	// Find returns the path of the block device with a namespace's UUID. It returns ErrUnreachable
-	// if there is none, or if no server responds to the device's I/O, which would then wait.
+	// if there is no such device, or if no server responds, because I/O to the device would then
+	// wait.
 	Find func(ctx context.Context, uuid string) (device string, err error)
 	// Release ends the connections to a replica that the witness has dropped, so that I/O waiting
 	// for the replica's server fails. The mirror holds the failed writes.
@@ -65,27 +66,27 @@ type Mirror struct {
 type Status struct {
 	// Device is the path of the volume's block device.
 	Device string
-	// Members contains the replicas that are in sync in the mirror, Rebuilding the one that is
-	// being rebuilt, and Missing the one that has no leg.
+	// Members contains the in-sync replicas in the mirror, Rebuilding contains the replica that is
+	// being rebuilt, and Missing contains the replica that has no leg.
 	Members, Rebuilding, Missing replica.Set
-	// Failed contains the replicas to which I/O has failed. After such a failure, writes wait until
-	// Retry or Drop is called.
+	// Failed contains the replicas with failed I/O. After such a failure, writes wait until Retry
+	// or Drop is called.
 	Failed replica.Set
 	// LogFailed means that the log could not be written. After such a failure, writes wait, or fail
 	// if a replica is missing.
 	LogFailed bool
-	// Regions is the number of regions in the volume, and Synced is the number of those that are
+	// Regions is the number of regions in the volume, and Synced is the number of regions that are
 	// the same on all legs.
 	Synced, Regions uint64
 }
 
-// readTimeout is longer than a read takes on a busy server, and shorter than a step of the healer.
+// readTimeout is longer than any read on a busy server, and shorter than a step of the healer.
 const readTimeout = 15 * time.Second
 
 // idPattern matches volume ids that can be part of a device's name.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,79}$`)
 
-// New returns the mirror of a volume on this node. It does not change any device.
+// New returns the mirror of a volume on this node. It changes no device.
 func New(v Volume, o Options) (*Mirror, error) {
 	switch {
 	case !idPattern.MatchString(v.ID):
@@ -108,8 +109,8 @@ func New(v Volume, o Options) (*Mirror, error) {
 // Module is the name of the kernel module for mirrors.
 const Module = "dm_mirror"
 
-// CheckKernel fails with [ErrUnsupported] if this node's kernel does not support mirrors. If
-// possible, the kernel loads the modules.
+// CheckKernel fails with [ErrUnsupported] if this node's kernel does not support mirrors. It makes
+// the kernel load the modules if possible.
 func CheckKernel() error { return newDMKernel("/dev/mapper").check() }
 
 // The names of the volume's devices: the mirror, its log, and the device that takes the place of a
@@ -118,8 +119,8 @@ func (m *Mirror) name() string     { return "spdkmirror-" + m.volume.ID }
 func (m *Mirror) logName() string  { return "spdkmirrorlog-" + m.volume.ID }
 func (m *Mirror) lostName() string { return "spdkmirrorlost-" + m.volume.ID }
 
-// uuidPrefix is the prefix of the UUIDs of all devices that this package creates. Hosts have no
-// udev rules for this prefix.
+// uuidPrefix is the prefix of the UUIDs of all devices that this package creates. No udev rules on
+// hosts match this prefix.
 const uuidPrefix = "SPDKGATE-MIRROR-"
 
 // uuid returns the UUID of the mirror's device, which contains the publication's generation.
@@ -135,8 +136,8 @@ type seen struct {
 	superblock superblock
 }
 
-// look reads the superblocks of the replicas in set. For a replica that is Foreign or Unreadable,
-// an error contains the reason.
+// look reads the superblocks of the replicas in set. If a replica is Foreign or Unreadable, its
+// error contains the reason.
 func (m *Mirror) look(ctx context.Context, set replica.Set) (view replica.View, there [replica.MaxReplicas]seen, causes [replica.MaxReplicas]error) {
 	for _, id := range set.IDs() {
 		view[id].State, there[id], causes[id] = m.lookAt(ctx, id)
@@ -146,8 +147,8 @@ func (m *Mirror) look(ctx context.Context, set replica.Set) (view replica.View, 
 }
 
 // lookAt reads the superblock of a replica. A server that has just stopped responding still counts
-// as connected, and a read would wait until the server returns. So after readTimeout, the replica
-// counts as unreachable; the read ends later, without an effect.
+// as connected, and a read would wait until the server returns. After readTimeout, lookAt therefore
+// treats the replica as unreachable; the read ends later without any effect.
 func (m *Mirror) lookAt(ctx context.Context, id replica.ID) (replica.State, seen, error) {
 	type result struct {
 		state replica.State
@@ -284,8 +285,8 @@ func restored(id replica.ID) error {
 	return &DecisionError{Decision: replica.Decision{Action: replica.Refuse, Reason: replica.WitnessOlder, Because: replica.SetOf(id)}}
 }
 
-// notRestored returns the superblock of a replica, and fails if the witness is older. Such a
-// witness must not be changed.
+// notRestored returns the superblock of a replica. It fails if the witness is older than the
+// superblock, because such a witness must not be changed.
 func (m *Mirror) notRestored(ctx context.Context, w replica.Witness, id replica.ID) (superblock, error) {
 	state, there, err := m.lookAt(ctx, id)
 	switch {

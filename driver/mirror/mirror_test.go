@@ -55,8 +55,8 @@ func TestNewVolumeIsCreatedAndStarted(t *testing.T) {
 	assert.Equal(t, superblock{replica.Superblock{Epoch: 2, InSync: both}, testID, 1, "uuid-b", testSize, RegionBytes, 2, 2}, s)
 }
 
-// Drop changes the witness first. Only after the writes of the old table have returned does Drop
-// record that the log covers the dropped replica.
+// Drop changes the witness first. It records that the log covers the dropped replica only after the
+// writes of the old table have returned.
 func TestDropUpdatesTheWitnessBeforeTheTable(t *testing.T) {
 	w, m := started(t)
 	require.NoError(t, m.Drop(t.Context(), 1))
@@ -123,7 +123,7 @@ func TestReturningReplicaIsRebuiltByLog(t *testing.T) {
 	assert.True(t, done && err == nil)
 }
 
-// After a power loss, the mirror starts with one replica, and the other one is rebuilt in full.
+// After a power loss, the mirror starts with one replica, and the other replica is rebuilt in full.
 func TestReplicaIsRebuiltInFullAfterPowerLoss(t *testing.T) {
 	w, _ := started(t)
 	w.restart(true)
@@ -169,8 +169,8 @@ func TestStopOfAMissingMirrorIsNotClean(t *testing.T) {
 	assert.False(t, w.witness.Clean)
 }
 
-// A mirror left over from an earlier publication is removed, which does not count as a clean stop
-// of the current publication.
+// Stop removes a mirror left behind by an earlier publication, but does not record a clean stop of
+// the current publication.
 func TestMirrorOfAnEarlierPublicationIsRemoved(t *testing.T) {
 	w, _ := started(t)
 	w.witness = w.witness.Publish("node2").Publish(node)
@@ -199,7 +199,7 @@ func TestRetryReopensChangedDevices(t *testing.T) {
 	assert.Equal(t, "disk 2 253:2 2048 2 259:7 8192 259:8 8192 1 handle_errors", w.table())
 }
 
-// The log's device is always mapped to the replica that contains the log.
+// The log device is always mapped to the replica that contains the log.
 func TestLogDeviceFollowsItsReplica(t *testing.T) {
 	w, m := degraded(t)
 	require.NoError(t, m.Add(t.Context(), 1))
@@ -242,8 +242,8 @@ type failingReads struct{ *world }
 func (failingReads) queueRead(string) (func(context.Context) error, error) { return nil, unix.EAGAIN }
 
 // TestInterruptedOperationsAreCompleted creates a volume, drops a replica, adds it again and stops
-// the mirror. It kills the plugin or the node before each step. Each time, the next plugin process
-// completes the interrupted operation.
+// the mirror. It kills the plugin or the node before each step, and requires that the next plugin
+// process completes the interrupted operation.
 func TestInterruptedOperationsAreCompleted(t *testing.T) {
 	for _, power := range []bool{false, true} {
 		for lost := range replica.ID(2) {
@@ -313,8 +313,8 @@ func healed(ctx context.Context, w *world, m *Mirror) error {
 	return nil
 }
 
-// The status names the replicas on which I/O has failed. The device in place of a missing replica
-// always fails.
+// The status lists the replicas with failed I/O. The device that replaces a missing replica always
+// fails.
 func TestStatusNamesFailedReplicas(t *testing.T) {
 	for health, want := range map[string]replica.Set{"AA": 0, "DA": setA, "AD": setB, "DD": both} {
 		w, m := started(t)

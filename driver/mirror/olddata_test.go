@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A replica whose server has returned with old data is rebuilt in full, although the log covers the
-// writes that it has missed since it was dropped.
+// If a server returns with old data, its replica is rebuilt in full, although the log covers the
+// writes that the replica has missed since it was dropped.
 func TestReplicaWithOldDataIsRebuiltInFull(t *testing.T) {
 	for restarted, want := range map[bool]replica.Rebuild{false: replica.ByBitmap, true: replica.InFull} {
 		w, m := started(t)
@@ -32,8 +32,8 @@ func TestReplicaWithOldDataIsRebuiltInFull(t *testing.T) {
 	}
 }
 
-// If a volume was stopped cleanly, and one server has returned with old data, only the other
-// replica is started, even if it is not the first one.
+// If one server returns with old data after a clean stop, the mirror starts only with the other
+// replica, even if that is the second replica.
 func TestStartDoesNotUseOldData(t *testing.T) {
 	w, m := started(t)
 	old := w.disk(0).parts

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// Start changes nothing if it cannot be certain that starting the mirror is safe.
+// Start changes nothing unless it is certain that starting the mirror is safe.
 func TestStartFailsClosed(t *testing.T) {
 	other := superblock{replica.Superblock{InSync: both}, "t0:other", 1, "uuid-b", testSize, RegionBytes, 1, 0}
 	for _, test := range []struct {
@@ -82,7 +82,7 @@ func TestStartFailsClosed(t *testing.T) {
 	}
 }
 
-// use starts the mirror, calls the function do, and then simulates a power loss.
+// use starts the mirror, calls do, and then simulates a power loss.
 func use(t *testing.T, w *world, do func(*Mirror)) {
 	m := w.plugin()
 	_, err := m.Start(t.Context())
@@ -125,7 +125,7 @@ func TestAddRefusesReplicasWithUnclearContents(t *testing.T) {
 	assert.Empty(t, w.after())
 }
 
-// The package does not change a mirror whose table it could not have loaded itself.
+// The package does not change a mirror if the package cannot have loaded its table.
 func TestForeignTableIsRefused(t *testing.T) {
 	w, m := started(t)
 	for _, table := range []string{
@@ -179,7 +179,8 @@ func TestRestoredWitnessIsNotChanged(t *testing.T) {
 	assert.Empty(t, w.after())
 }
 
-// An unknown status from the kernel does not complete a rebuild, and is reported.
+// If the kernel reports an unknown status, the rebuild is not completed, and the error contains the
+// status.
 func TestUnknownStatusIsReported(t *testing.T) {
 	w, m := degraded(t)
 	require.NoError(t, m.Add(t.Context(), 1))
@@ -212,7 +213,7 @@ func TestCompleteRebuildIsFinishedAfterARestart(t *testing.T) {
 	require.NoError(t, m.Add(t.Context(), 1))
 	w.synced = testSize / RegionBytes
 	w.after()
-	w.crashAt = 6 // after four superblocks and the witness
+	w.crashAt = 6 // after four superblocks and the witness have been written
 	_, err := m.Complete(t.Context())
 	require.ErrorIs(t, err, errCrash)
 	w.restart(false)

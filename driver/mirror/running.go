@@ -17,7 +17,7 @@ type layout struct {
 	first, second replica.ID
 }
 
-// missing reports whether the second replica has no leg.
+// missing reports whether the second replica is missing from the mirror.
 func (l layout) missing() bool { return l.table.keepLog }
 
 // pair reports whether the mirror's table was loaded with both replicas in sync.
@@ -61,7 +61,7 @@ func (m *Mirror) layout(ctx context.Context, w replica.Witness) (layout, error) 
 	return l, nil
 }
 
-// numberOf returns the number of a connected replica's device, without reading from the device.
+// numberOf returns the device number of a connected replica without reading from the device.
 func (m *Mirror) numberOf(ctx context.Context, id replica.ID) (string, error) {
 	path, err := m.pathOf(ctx, id)
 	if err != nil {
@@ -153,8 +153,9 @@ func (m *Mirror) adopt(ctx context.Context) (replica.Decision, error) {
 		}
 		return d, m.hold(ctx, first)
 	case !l.pair() && !l.missing() && w.InSync == first: // a rebuild
-		// An earlier call of Complete may have sent a write that is delayed. It must not list the
-		// replica after the mirror has continued without it, so overtake it.
+		// An earlier call of Complete may have sent a write that is delayed. That write must not
+		// list the replica after the mirror has continued without the replica, so change the
+		// witness first.
 		_, err := m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) { return w.SetInSync(m.volume.Writer, w.InSync) })
 		return d, err
 	case !l.pair() && !l.missing() && w.InSync == w.Replicas: // a complete rebuild
@@ -163,9 +164,9 @@ func (m *Mirror) adopt(ctx context.Context) (replica.Decision, error) {
 	return replica.Decision{}, fmt.Errorf("%w: its mirror contradicts the record of its in-sync replicas: the mirror's table is %q, but replicas %v are in sync", ErrRefused, l.active.params, w.InSync.IDs())
 }
 
-// finishSwap finishes an interrupted change of a device's table. If the device is suspended,
-// finishSwap completes the change, because the witness has already permitted the loaded table. If
-// the device is running, finishSwap discards the loaded table.
+// finishSwap finishes an interrupted change of a device's table. If the device is suspended, it
+// completes the change, because the witness has already permitted the loaded table. If the device
+// is running, it discards the loaded table.
 func (m *Mirror) finishSwap(name string) error {
 	k, found, err := m.kernel.find(name)
 	switch {
@@ -179,7 +180,7 @@ func (m *Mirror) finishSwap(name string) error {
 	return nil
 }
 
-// hold records in the witness which replicas are in the mirror.
+// hold records the replicas in the mirror in the witness.
 func (m *Mirror) hold(ctx context.Context, set replica.Set) error {
 	_, err := m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) { return w.Hold(m.volume.Writer, set) })
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // Start starts the mirror according to the decision of [replica.Decide], and returns the decision.
-// If the mirror is already running, Start finishes any changes that an earlier plugin process
-// began; in that case, only Action, InSync and Logged of the decision are set.
+// If the mirror is already running, Start completes the changes that an earlier plugin process
+// began; only Action, InSync and Logged of the decision are then set.
 //
 // Start does not add replicas that must first be rebuilt: see [Mirror.Add].
 func (m *Mirror) Start(ctx context.Context) (replica.Decision, error) {
@@ -37,7 +37,7 @@ func (m *Mirror) Start(ctx context.Context) (replica.Decision, error) {
 	return d, err
 }
 
-// current reports whether the mirror of this publication exists, whether running or suspended.
+// current reports whether the mirror of this publication exists, either running or suspended.
 func (m *Mirror) current() (bool, error) {
 	k, found, err := m.kernel.find(m.name())
 	if err != nil || !found {
@@ -108,7 +108,7 @@ func (m *Mirror) create(ctx context.Context, all replica.Set) error {
 }
 
 // assemble creates the devices of the mirror from the replicas that the witness lists as in sync.
-// keep means that the marks in the log on the replica are still needed.
+// If keep is true, it preserves the marks in the log on the replica.
 func (m *Mirror) assemble(ctx context.Context, w replica.Witness, keep bool) error {
 	t, err := m.tableOf(ctx, w, keep)
 	if err != nil {
@@ -202,7 +202,8 @@ func (m *Mirror) prepare(name, uuid string, want target) (string, error) {
 	return k.number, err
 }
 
-// createDevice creates a device with a table. If that fails, it removes the device again.
+// createDevice creates a device with a table. If the table cannot be loaded or activated, it
+// removes the device.
 func (m *Mirror) createDevice(name, uuid string, t target) error {
 	err := m.kernel.create(name, uuid)
 	if err == nil {
@@ -253,7 +254,7 @@ func (m *Mirror) removeDevice(name string) error {
 // Stop removes the mirror, and then records in the witness that no write was in flight. It fails
 // with ErrBusy while the device is in use. If the mirror has already disappeared, Stop records
 // nothing, because the node may have lost power. It also records nothing if both replicas have
-// failed, because failed writes may be on one of them only.
+// failed, because failed writes may be on only one of the replicas.
 func (m *Mirror) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

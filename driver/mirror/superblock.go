@@ -30,7 +30,7 @@ const superblockVersion = 1
 var errDamaged = errors.New("damaged superblock")
 
 // A superblock is the record on a replica. A snapshot or clone of a replica contains the superblock
-// of its source, and is recognized by its own, different UUID.
+// of its source, but has a different UUID, which distinguishes it from the replica.
 type superblock struct {
 	replica.Superblock
 	Volume string
@@ -42,7 +42,7 @@ type superblock struct {
 	// Sequence increases by one with each write of the superblock.
 	Sequence uint64
 	// Together is the epoch of the last superblock that was written to both replicas. A replica
-	// with an earlier epoch has old data.
+	// with an earlier epoch contains old data.
 	Together uint64
 }
 
@@ -110,8 +110,8 @@ func decodeSuperblock(block []byte) (superblock, error) {
 	}, nil
 }
 
-// readHead determines what is on a replica. The returned superblock is valid if the state is Ours.
-// For a state of Foreign or Unreadable, the error contains the reason.
+// readHead determines what the head of a replica contains. The superblock is valid if the state is
+// Ours. If the state is Foreign or Unreadable, the error contains the reason.
 func readHead(d disk) (replica.State, superblock, error) {
 	var found []superblock
 	var damaged error

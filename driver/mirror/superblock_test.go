@@ -29,7 +29,7 @@ func TestSuperblockIsReadBack(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// A superblock with values that this version cannot have written is not used, even if its checksum
+// A superblock with values that this version cannot have written is rejected, even if its checksum
 // is valid.
 func TestImpossibleSuperblocksAreRejected(t *testing.T) {
 	for name, change := range map[string]func(s *superblock){
@@ -49,7 +49,7 @@ func TestImpossibleSuperblocksAreRejected(t *testing.T) {
 
 // After an interrupted write, either the previous or the new superblock can be read.
 func TestInterruptedWriteLeavesAValidSuperblock(t *testing.T) {
-	for crash := range 3 { // after this number of copies
+	for crash := range 3 { // the number of copies written before the crash
 		for _, torn := range []bool{false, true} {
 			w := newWorld(t)
 			w.witness = replica.Witness{Created: true, InSync: setA, Held: both}

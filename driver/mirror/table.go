@@ -15,7 +15,7 @@ const (
 	headSectors   = HeadBytes / sectorBytes
 	logSectors    = (HeadBytes - logOffset) / sectorBytes
 	regionSectors = RegionBytes / sectorBytes
-	// logHeadBytes is the size of dm-log's own header before its bits.
+	// logHeadBytes is the size of the dm-log header before the bitmap.
 	logHeadBytes = 1024
 	maxRegions   = (HeadBytes - logOffset - logHeadBytes) * 8
 )
@@ -27,7 +27,8 @@ type target struct {
 	params string
 }
 
-// A leg is one leg of a mirror: the number of its device, and the offset of its data in sectors.
+// A leg describes one leg of a mirror: the number of its device, and the offset of its data in
+// sectors.
 type leg struct {
 	number string
 	offset uint64
@@ -41,7 +42,7 @@ type table struct {
 	log  string
 	legs [2]leg
 	// keepLog means that the second leg is missing. A write that fails on that leg marks its region
-	// and succeeds. Without keepLog, a write that fails on one leg is held.
+	// and succeeds. Without keepLog, the mirror holds a write that fails on one leg.
 	keepLog bool
 }
 
@@ -64,7 +65,7 @@ func (t table) target(length uint64) target {
 	return target{"mirror", length, strings.Join(words, " ")}
 }
 
-// errTable means that a table does not have the form of the tables that this package loads.
+// errTable means that this package cannot have loaded a table.
 var errTable = errors.New("not a table of this driver")
 
 // parseTable parses the table of a mirror as the kernel reports it. It accepts only tables that
@@ -99,12 +100,12 @@ func parseTable(t target) (table, error) {
 	return parsed, nil
 }
 
-// A progress describes a running mirror.
+// A progress is the status of a running mirror in the kernel.
 type progress struct {
-	// total is the number of regions, and synced is the number of those that are the same on both
+	// total is the number of regions, and synced is the number of regions that are the same on both
 	// legs.
 	synced, total uint64
-	// alive reports, for each leg, that no I/O to it has failed since the table was loaded.
+	// alive reports, for each leg, whether all of its I/O has succeeded since the table was loaded.
 	alive [2]bool
 	// logFailed reports whether the log could not be written.
 	logFailed bool

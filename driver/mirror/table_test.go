@@ -29,7 +29,7 @@ func TestUnexpectedTablesAreRejected(t *testing.T) {
 		{"mirror", 8, "disk 2 253:1 2048 3 259:0 8192 259:1 8192 259:2 8192 1 handle_errors"},
 		{"mirror", 8, "disk 2 253:1 2048 2 259:0 8192 259:1 8192"},
 		{"mirror", 8, good + " more"},
-		{"mirror", 8, "disk 3 253:1 2048 nosync 2 259:0 8192 259:1 8192 1 handle_errors"}, // a resume forgets the marks
+		{"mirror", 8, "disk 3 253:1 2048 nosync 2 259:0 8192 259:1 8192 1 handle_errors"}, // a resume would discard the marks
 		{"mirror", 8, "disk 2 253:1 2048 2 259:0 x 259:1 8192 1 handle_errors"},
 		{"mirror", 8, "clustered-disk 2 253:1 2048 2 259:0 8192 259:1 8192 1 handle_errors"},
 	} {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Each mkfs option accepts its minimum and maximum, and no values outside that range.
+// Each mkfs option accepts its minimum and maximum, and rejects all values outside that range.
 func TestMkfsOptionsOutOfBoundsAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		fsType, option string

@@ -23,7 +23,7 @@ var Types = []string{Ext4, XFS, Btrfs}
 // ErrOption means that a file system or mkfs option is not supported.
 var ErrOption = errors.New("invalid mkfs option")
 
-// CheckType refuses file system types that volumes cannot have. An empty type means the default.
+// CheckType fails for file system types that volumes cannot have. An empty type means the default.
 func CheckType(fsType string) error {
 	if fsType != "" && !slices.Contains(Types, fsType) {
 		return fmt.Errorf("%w: file system type %q: use %s", ErrOption, fsType, strings.Join(Types, ", "))
@@ -96,7 +96,7 @@ var (
 	sizeOfBytes = value{"a number with k or m", regexp.MustCompile(`^[1-9][0-9]{0,5}[km]$`).MatchString}
 )
 
-// parse splits options into flags and their values. It refuses options and values that are not on
+// parse splits options into flags and their values. It rejects options and values that are not on
 // the list.
 func parse(fsType, options string) (map[string]string, error) {
 	if err := CheckType(fsType); err != nil {
@@ -168,7 +168,7 @@ func describe(known map[string]option) string {
 	return strings.Join(all, "; ")
 }
 
-// Check refuses options that a class must not set for a file system. Errors wrap [ErrOption] and
+// Check rejects options that a class must not set for a file system. Errors wrap [ErrOption] and
 // list the allowed options.
 func Check(fsType, options string) error {
 	_, err := parse(fsType, options)
@@ -180,7 +180,7 @@ type New struct {
 	Type    string
 	Options string // the class's options; see [Check]
 	UUID    string // empty for a random UUID
-	// Again means that an earlier mkfs was interrupted, so the new one must overwrite its results.
+	// Again means that an earlier mkfs was interrupted, so this mkfs must overwrite its results.
 	Again bool
 }
 

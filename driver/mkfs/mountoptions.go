@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Mount options that are allowed for volumes, by file system. Other options are refused, because
-// some of them change what is mounted or where it is mounted, name another device, or let a damaged
-// volume crash the node. Examples are errors=panic, device=, logdev= and verity.hashdevice=.
+// The mount options that are allowed for volumes, by file system. All other options are rejected.
+// Some of them change what is mounted or where, name another device, or let a damaged volume crash
+// the node. Examples are errors=panic, device=, logdev= and verity.hashdevice=.
 var (
 	optionsOfAll = words(`
 		atime noatime diratime nodiratime relatime norelatime strictatime nostrictatime lazytime nolazytime suid nosuid dev nodev exec noexec
@@ -32,7 +32,7 @@ var (
 			flushoncommit noflushoncommit max_inline metadata_ratio nologreplay norecovery rescan_uuid_tree rescue skip_balance space_cache nospace_cache
 			ssd nossd ssd_spread nossd_spread subvol subvolid thread_pool treelog notreelog usebackuproot user_subvol_rm_allowed`),
 	}
-	// refusedValues are refused values of allowed options.
+	// refusedValues contains values of allowed options that are not allowed.
 	refusedValues = words("errors=panic")
 )
 
@@ -41,11 +41,11 @@ var ErrMountOption = errors.New("mount option")
 
 var (
 	flagPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_=:./@+-]*$`)
-	// kubelet quotes a volume's SELinux label, because its categories are separated by commas.
+	// kubelet quotes the SELinux label of a volume, because commas separate its categories.
 	labelPattern = regexp.MustCompile(`^(fs|def|root)?context="[A-Za-z0-9_:,.-]+"$`)
 )
 
-// MountOptions splits and checks mount options. Only those on the file system's list are allowed;
+// MountOptions splits and checks mount options. Only options on the file system's list are allowed;
 // fsType "" means any file system. MountOptions removes ro and rw, and reports whether ro was
 // present. Errors wrap [ErrMountOption].
 func MountOptions(fsType string, flags []string) (kept []string, readOnly bool, err error) {

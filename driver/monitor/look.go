@@ -87,7 +87,7 @@ func describe(p connect.Paths) string {
 	return strings.Join(all, "; ")
 }
 
-// faults maps each mount fault to a kind of finding and its remedy.
+// faults maps each mount fault to a kind of finding and a remedy.
 var faults = map[mount.Fault]struct {
 	kind Kind
 	text string

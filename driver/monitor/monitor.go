@@ -36,8 +36,8 @@ type Options struct {
 	Log       *slog.Logger
 	// Interval is the time between two checks of all volumes.
 	Interval time.Duration
-	// StatusFile is the file in which the monitor reports the findings of each round, as JSON of
-	// type inventory.Staged. If StatusFile is empty, no file is written.
+	// StatusFile is the file where the monitor reports the findings of each round, as JSON of type
+	// inventory.Staged. If it is empty, the monitor writes no file.
 	StatusFile string
 }
 
@@ -48,7 +48,7 @@ const (
 	// reconnectTimeout limits an attempt to restore connections, because calls for the volume are
 	// aborted during the attempt.
 	reconnectTimeout = 20 * time.Second
-	// longestPause limits the time between two attempts, which doubles with each failure.
+	// longestPause limits the time between two attempts. This time doubles with each failure.
 	longestPause = 5 * time.Minute
 	// attemptsAtOnce is the maximum number of volumes that are reconnected concurrently.
 	attemptsAtOnce = 4
@@ -62,17 +62,17 @@ type Monitor struct {
 	metrics   *metrics.Metrics
 	log       *slog.Logger
 	interval  time.Duration
-	timeout   time.Duration // limits the reading of a volume's state
+	timeout   time.Duration // limits the read of a volume's state
 	now       func() time.Time
 
 	statusFile string
 	unreported bool // the status file could not be written
 
-	reads    operation.Group // of the source, and of writes to the status file
+	reads    operation.Group // reads of the source, and writes to the status file
 	adopted  bool
 	failed   bool               // the last round could not read the list of volumes or mounts
 	attempts map[string]attempt // by volume id
-	logged   map[string]State   // the state that was logged last, by volume id
+	logged   map[string]State   // the last logged state, by volume id
 
 	mu     sync.Mutex
 	states map[string]State // by volume id
@@ -105,7 +105,7 @@ func (m *Monitor) Run(ctx context.Context) {
 }
 
 // State returns the result of the last check of a volume. ok is false if the monitor has not
-// checked the volume since the process started, or since a call changed the volume.
+// checked the volume since the process started or a call changed the volume.
 func (m *Monitor) State(volumeID string) (s State, ok bool) {
 	if m == nil {
 		return s, false
@@ -116,7 +116,7 @@ func (m *Monitor) State(volumeID string) (s State, ok bool) {
 	return s, ok
 }
 
-// States returns the states of all checked volumes, in the order of their ids.
+// States returns the states of all checked volumes, ordered by volume id.
 func (m *Monitor) States() []State {
 	if m == nil {
 		return nil
@@ -126,8 +126,8 @@ func (m *Monitor) States() []State {
 	return slices.SortedFunc(maps.Values(m.states), func(a, b State) int { return cmp.Compare(a.Volume.ID, b.Volume.ID) })
 }
 
-// Forget removes the state of a volume. The node service calls Forget when a call has changed the
-// volume. The monitor checks the volume again in its next round.
+// Forget removes the state of a volume. The node service calls Forget after a CSI call has changed
+// the volume. The monitor checks the volume again in its next round.
 func (m *Monitor) Forget(volumeID string) {
 	if m == nil {
 		return
@@ -195,8 +195,8 @@ func (m *Monitor) read(ctx context.Context) ([]Volume, mount.Table, error) {
 	return volumes, mounts, err
 }
 
-// keep stores the new states, and logs the changes. A volume on which a call worked during the
-// round keeps its previous state.
+// keep stores the new states, and logs the changes. If a call changed a volume during the round,
+// the volume keeps its previous state.
 func (m *Monitor) keep(volumes []Volume, found []State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

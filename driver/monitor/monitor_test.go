@@ -25,20 +25,20 @@ import (
 )
 
 // A fakeNode is a node with staged volumes. It replaces the node service and package connect, and
-// its mount table is a file.
+// keeps its mount table in a file.
 type fakeNode struct {
 	*mount.Mounter
 	t     *testing.T
-	table string // file of the mount table
+	table string // path of the mount table
 	log   *drivertest.Log
 	clock time.Time
 
 	mu          sync.Mutex
 	volumes     []Volume
 	adopted     [][]string
-	err         error // of Staged and Adopt
+	err         error // returned by Staged and Adopt
 	busy        bool
-	gone        bool // unstaged after it was listed
+	gone        bool // the volume was unstaged after it was listed
 	held        bool
 	paths       map[string]connect.Paths // by NQN
 	pathsErr    error
@@ -122,7 +122,7 @@ func (f *fakeNode) Probe(ctx context.Context, p mount.Point) error {
 
 const id, nqn = "t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d", "nqn.2026-11.io.spdkgate:v"
 
-// stage adds a volume whose paths have these states. Its file system is mounted and working.
+// stage adds a volume with paths in these states, and with a mounted, working file system.
 func (f *fakeNode) stage(expected int, states ...string) {
 	f.volumes = []Volume{{ID: id, Target: "t0", UUID: id[3:], Export: connect.Export{Transport: connect.TCP, NQN: nqn}, Path: "/staged", Targets: []string{"/pod"}}}
 	f.mounts("/staged 0:77 rw rw", "/pod 0:77 rw rw")
@@ -150,7 +150,7 @@ func TestMonitorReportsEachFinding(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(f *fakeNode)
-		want   []Kind // of the findings
+		want   []Kind // kinds of the findings
 		says   string
 	}{
 		{"well", func(*fakeNode) {}, nil, ""},
@@ -269,8 +269,7 @@ func TestOnlyChangesAreLogged(t *testing.T) {
 	assert.True(t, ok, "the previous state is kept")
 }
 
-// Findings are discarded if a call was changing the volume during the check, or has changed it
-// since then.
+// Findings are discarded if a call changed the volume during or after the check.
 func TestFindingsOnChangingVolumesAreDiscarded(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(1, "connecting")
@@ -305,7 +304,7 @@ func TestFindingsOnChangingVolumesAreDiscarded(t *testing.T) {
 	assert.Equal(t, []string{"/staged", "/pod"}, f.adopted[0])
 }
 
-// interrupted calls a function while the monitor is checking a volume.
+// interrupted is a Connector that calls a function while the monitor is checking a volume.
 type interrupted struct {
 	Mounter
 	during func()
@@ -316,8 +315,8 @@ func (i interrupted) Probe(ctx context.Context, p mount.Point) error {
 	return i.Mounter.Probe(ctx, p)
 }
 
-// Connections that the kernel has given up on are restored, with increasing pauses, but never while
-// a call is working on the volume.
+// The monitor restores connections that the kernel has given up on, with increasing pauses between
+// attempts, but never while a call is working on the volume.
 func TestLostConnectionsAreRestored(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(2, "live", "connecting")
@@ -360,7 +359,7 @@ func TestLostConnectionsAreRestored(t *testing.T) {
 	f.has(2, "gone", "gone")
 	m.Check(t.Context())
 	assert.Len(t, f.reconnects, 2, "the first attempt is immediate, as before")
-	for range 100 { // the attempts succeed, but something is still missing
+	for range 100 { // the attempts succeed, but a connection is still missing
 		f.clock = f.clock.Add(30 * time.Second)
 		m.Check(t.Context())
 	}

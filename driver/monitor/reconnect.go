@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An attempt is the last attempt to restore a volume's connections. An attempt determines when the
-// next attempt may be made if connections are still missing.
+// An attempt is the last attempt to restore a volume's connections. It determines when the next
+// attempt may be made if connections are still missing.
 type attempt struct {
 	next      time.Time
 	pause     time.Duration
@@ -23,7 +23,7 @@ func (m *Monitor) reconnect(ctx context.Context, found []State) {
 	for _, s := range found {
 		id := s.Volume.ID
 		if id == "" {
-			continue // a call was working on it
+			continue // a call was working on the volume
 		}
 		mu.Lock()
 		last, repeated := m.attempts[id]

@@ -11,12 +11,12 @@ import (
 // A Volume describes a volume that is staged on this node.
 type Volume struct {
 	ID           string
-	Target, UUID string // name of the target, and the volume's UUID there
+	Target, UUID string // name of the target, and UUID of the volume on it
 	Export       connect.Export
-	Path         string   // where its file system is mounted; empty for a raw block volume
-	Targets      []string // where it was published; it may have been unpublished since
-	// OnAnother reports whether the volume is used through a mapping of a different, removed
-	// device. It is nil for a volume without a mapping.
+	Path         string   // staging mount of the file system; empty for a raw block volume
+	Targets      []string // target paths of its publications, some of which may have ended
+	// OnAnother reports whether the volume's mapping belongs to a different device, which has been
+	// removed. It is nil for a volume without a mapping.
 	OnAnother func(device string) (bool, error)
 	// Err is the reason why the other fields are unknown, or nil.
 	Err error
@@ -28,9 +28,9 @@ type Source interface {
 	Staged() ([]Volume, error)
 	// Busy reports whether a call is working on a volume.
 	Busy(volumeID string) bool
-	// Hold locks a volume against calls until release is called, and returns the volume's current
-	// description. ok is false if a call is working on the volume, or if the volume is no longer
-	// staged.
+	// Hold locks a volume, so that CSI calls for it fail until release is called, and returns the
+	// volume's current description. ok is false if a call is working on the volume, or if the
+	// volume is no longer staged.
 	Hold(volumeID string) (v Volume, release func(), ok bool)
 	// Adopt passes the paths of all mounts to the source, so that the source can find volumes that
 	// an earlier release staged. The monitor calls Adopt once, before it calls any other method.
@@ -94,7 +94,7 @@ func (s *State) add(kind Kind, path, text string) {
 	slices.SortStableFunc(s.Findings, func(a, b Finding) int { return cmp.Compare(b.Kind.severity(), a.Kind.severity()) })
 }
 
-// kinds returns the names of the findings' kinds, which are compared to detect changes.
+// kinds returns the kinds of the findings as one string. Changes of this string are logged.
 func (s State) kinds() string {
 	var names []string
 	for _, f := range s.Findings {

@@ -24,8 +24,8 @@ func (m *Monitor) removeStatus() {
 }
 
 // reportStatus replaces the status file with the findings of a round. Readers see either the
-// previous file or the complete new one, never a part of it. If the file cannot be written, the
-// monitor continues, because readers can see that the file is outdated.
+// previous file or the complete new file. If the file cannot be written, the monitor continues,
+// because readers can detect an outdated file.
 func (m *Monitor) reportStatus(ctx context.Context, volumes []Volume) {
 	if m.statusFile == "" {
 		return
@@ -44,7 +44,7 @@ func (m *Monitor) status(volumes []Volume) inventory.Staged {
 	status := inventory.Staged{Checked: m.now().UTC().Truncate(time.Second), IntervalSeconds: m.interval.Seconds(), Volumes: []inventory.StagedVolume{}}
 	for _, v := range volumes {
 		s, ok := m.State(v.ID)
-		if !ok { // a call is working on it
+		if !ok { // a call is working on the volume
 			s.Findings = []Finding{{Kind: Unknown, Text: "a call is working on the volume"}}
 		}
 		listed := inventory.StagedVolume{ID: v.ID, Target: v.Target, State: string(s.Kind()), LivePaths: s.Live, ExpectedPaths: s.Expected}

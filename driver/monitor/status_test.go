@@ -58,7 +58,7 @@ func TestStatusFileDescribesStagedVolumes(t *testing.T) {
 	assert.Equal(t, f.clock.Add(-time.Minute).UTC(), read().Checked)
 	f.err = nil
 
-	// The failure to write the status file is reported only once.
+	// A failure to write the status file is logged only once.
 	m.statusFile = filepath.Join(t.TempDir(), "none", "node-status.json")
 	m.Check(t.Context())
 	m.Check(t.Context())

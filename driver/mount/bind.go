@@ -58,8 +58,8 @@ func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool
 	return m.bindMount(ctx, source, target, readOnly, flags, step)
 }
 
-// isPublished reports whether target is mounted from the right source with the right options.
-// isPublished removes a stale mount, and fails for any other mount.
+// isPublished reports whether target is mounted from the right source with the right options. It
+// removes a stale mount, and fails for any other mount.
 func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly bool, flags []string) (bool, error) {
 	p, err := m.at(target)
 	switch {
@@ -76,9 +76,9 @@ func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly boo
 	return true, p.conflict(readOnly, flags)
 }
 
-// bindMount creates a bind mount and verifies it. A bind mount is created with the options of its
-// source and then remounted with its own options. If the remount fails, bindMount removes the
-// mount.
+// bindMount creates a bind mount and verifies it. The kernel creates a bind mount with the options
+// of its source, so bindMount then remounts it with its own options. If the remount fails, it
+// removes the mount.
 func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly bool, flags []string, step *operation.Step) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -102,9 +102,9 @@ func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly
 }
 
 // BindDevice publishes a raw block volume. It mounts a block device's node over the file target,
-// which it creates if necessary. All publications of a device on one node are either read-only or
-// read-write. A bind mount cannot write-protect a device, so BindDevice write-protects the device
-// itself.
+// which it creates if necessary. All publications of a device on one node must be read-only, or all
+// must be read-write: a bind mount cannot write-protect a device, so BindDevice write-protects the
+// device itself.
 func (m *Mounter) BindDevice(ctx context.Context, device, target string, readOnly bool) error {
 	number, err := blockRdev(device)
 	if err == nil {
@@ -139,7 +139,7 @@ func (m *Mounter) bindDevice(ctx context.Context, device, number, target string,
 	return m.bindMount(ctx, device, target, readOnly, nil, step)
 }
 
-// sameAccess fails if the device is already published with the other kind of access (read-only or
+// sameAccess fails if the device is already published with different access (read-only or
 // read-write). It checks the device rather than its mounts, because kubelet's own mount is always
 // read-write.
 func (m *Mounter) sameAccess(device string, readOnly bool) error {
@@ -168,7 +168,7 @@ func (m *Mounter) publications(device string) ([]Point, error) {
 }
 
 // releaseProtection makes a device writable when its last read-only publication is removed.
-// Otherwise, devices that are reused, such as loop devices, would remain write-protected.
+// Otherwise, reused devices, such as loop devices, would remain write-protected.
 func (m *Mounter) releaseProtection(p Point) error {
 	if !p.Block || !p.ReadOnly || p.Device == "" {
 		return nil

@@ -8,11 +8,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Contents reports what is on a device, without changing it. It returns the name of the device's
-// signature (empty if it has none), and the offset of the first data (-1 if the device is empty).
-// The result marked means that [Mounter.MarkFormatting] has marked the device. Contents fails if
-// the device cannot be read or is in use. If write is true, it also fails if the device is
-// write-protected.
+// Contents describes what a device contains, without changing the device. It returns the name of
+// the device's signature (empty if it has none), and the offset of the first data (-1 if the device
+// is empty). marked means that [Mounter.MarkFormatting] has marked the device. Contents fails if
+// the device cannot be read or is in use, or, if write is true, is write-protected.
 func (m *Mounter) Contents(ctx context.Context, device string, write bool) (signature string, dataAt int64, marked bool, err error) {
 	number, err := blockRdev(device)
 	if err != nil {
@@ -34,11 +33,11 @@ func (m *Mounter) Contents(ctx context.Context, device string, write bool) (sign
 }
 
 // MarkFormatting sets or removes a mark near the end of an empty device. The mark means that a
-// program is formatting the device. If that program is interrupted, the mark shows that the device
-// was never used. See mark.go for details.
+// program is formatting the device, so the device has never been used, even if the program is
+// interrupted. See mark.go for details.
 func (m *Mounter) MarkFormatting(device string, set bool) error { return markFormatting(device, set) }
 
-// read determines what is on a device, by reading the device and running blkid.
+// read determines what a device contains, by reading the device and running blkid.
 func (m *Mounter) read(ctx context.Context, device string, write bool) (scanned, string, error) {
 	d, err := openDevice(device, os.O_RDONLY)
 	if err != nil {

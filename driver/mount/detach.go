@@ -18,7 +18,7 @@ import (
 // target yet, so the mount remains until it can be unmounted.
 
 // detachGone detaches a mount that is in use if its device has been removed, and logs the evidence.
-// If the device still exists, detachGone fails with ErrBusy.
+// If the device still exists, it fails with ErrBusy.
 func (m *Mounter) detachGone(path string) error {
 	p, err := m.at(path)
 	if errors.Is(err, ErrNotMounted) {
@@ -39,9 +39,9 @@ func (m *Mounter) detachGone(path string) error {
 	return nil
 }
 
-// proofOfRemoval returns the evidence that a mount's device has been removed, which is that the
-// kernel's list of block device numbers exists, but does not contain this device. The list itself
-// would be missing if sysfs were not mounted in the container.
+// proofOfRemoval returns the evidence that a mount's device has been removed: the kernel's list of
+// block device numbers exists, but does not contain the device. The list itself would be missing if
+// sysfs were not mounted in the container.
 func (m *Mounter) proofOfRemoval(p Point) (proof string, gone bool) {
 	if strings.HasPrefix(p.number, "0:") {
 		return "", false // a file system without a device
@@ -58,5 +58,5 @@ func (m *Mounter) proofOfRemoval(p Point) (proof string, gone bool) {
 }
 
 // detach immediately removes the mount from the tree. The kernel releases a detached mount when the
-// last process that is using the mount has closed its files.
+// last process using it has closed its files.
 func detach(path string) error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH) }

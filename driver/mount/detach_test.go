@@ -63,8 +63,8 @@ func TestOnlyMountsOfRemovedDevicesAreDetached(t *testing.T) {
 	}
 }
 
-// Without the mount table, detachGone cannot prove that the device was removed, so the mount does
-// not count as detached.
+// Without the mount table, detachGone cannot prove that the device was removed, so it must not
+// report that the mount is detached.
 func TestUnreadableMountTableIsNotADetachedMount(t *testing.T) {
 	m, table := fakeMounts(t, line("259:9", "/", "/stage", "rw", "ext4", "/dev/nvme1n1", "rw"))
 	m.mountInfo = filepath.Join(t.TempDir(), "missing")
@@ -77,8 +77,8 @@ func TestUnreadableMountTableIsNotADetachedMount(t *testing.T) {
 	assert.Equal(t, []string{"/stage"}, table.detached)
 }
 
-// On a real kernel, unmounting a mount in use returns EBUSY; a detached mount disappears from the
-// mount table immediately, and is released when its last user closes it.
+// On a real kernel, unmounting a mount in use returns EBUSY. A detached mount disappears from the
+// mount table immediately, and is released when its last user closes its files.
 func TestDetachedMountDisappearsFromTheTable(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 	path := mountPoint(t, m, "staging")

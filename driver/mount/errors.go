@@ -2,8 +2,8 @@ package mount
 
 import "errors"
 
-// Kinds of failure. Each error of this package wraps one of these kinds, and its text says what to
-// do.
+// Kinds of failure. Each error of this package wraps one of these kinds, and its text includes a
+// remedy.
 var (
 	// ErrInvalid means that the request is invalid (unknown file system, forbidden mount flag, not
 	// a block device).
@@ -16,21 +16,21 @@ var (
 	// type.
 	ErrHoldsData = errors.New("device holds other data")
 	// ErrWrongFilesystem means that the type of the device's file system differs from the requested
-	// one.
+	// type.
 	ErrWrongFilesystem = errors.New("device holds another file system")
 	// ErrUnreadable means that the device cannot be read, so its contents are unknown.
 	ErrUnreadable = errors.New("device cannot be read")
 	// ErrDamaged means that the file system has damage that an administrator must repair.
 	ErrDamaged = errors.New("file system is damaged")
 	// ErrBroken means that a mounted file system has been shut down after errors, or that its
-	// device has been removed. Mounting the file system again may fix the problem.
+	// device has been removed. A new mount may fix the problem.
 	ErrBroken = errors.New("mounted file system is broken")
-	// ErrConflict means that another source is already mounted at the path, or that it is mounted
-	// with other options.
+	// ErrConflict means that another source is already mounted at the path, or that the source is
+	// mounted with other options.
 	ErrConflict = errors.New("mounted differently")
 	// ErrNotMounted means that nothing is mounted at the path.
 	ErrNotMounted = errors.New("not mounted")
-	// ErrNotEmpty means that the path to remove contains files.
+	// ErrNotEmpty means that a path cannot be removed because it contains files.
 	ErrNotEmpty = errors.New("not empty")
 	// ErrBusy means that the object is in use, or that an earlier call on it has not ended.
 	ErrBusy = errors.New("in use")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contents describes what is on a device. The zero value describes an empty device.
+// contents describes what a device contains. The zero value describes an empty device.
 type contents struct {
 	filesystem string // one of mkfs.Types
 	other      string // a description of anything else
@@ -22,10 +22,10 @@ type contents struct {
 	interrupted bool
 }
 
-// examine determines what is on a device, by reading it and by running blkid, which recognizes
-// signatures. Neither is sufficient on its own. blkid reports a device as empty if it cannot read
-// it, and does not recognize a database on a raw device. examine fails if the device cannot be
-// read. If the device is to be written to, examine also fails if the device is write-protected.
+// examine determines what a device contains, by reading it and by running blkid, which recognizes
+// signatures. Neither is sufficient on its own: blkid reports an unreadable device as empty, and
+// does not recognize a database on a raw device. examine fails if the device cannot be read, or if
+// it must be written to but is write-protected.
 func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 	found, signature, err := m.read(ctx, s.Device, !s.ReadOnly)
 	if err != nil {
@@ -34,9 +34,9 @@ func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 	return classify(found, signature, s.Unused), nil
 }
 
-// classify combines the results of reading the device and of blkid. unused means that the device
-// has never been mounted, and contains random data until it has a file system. On such a device,
-// any other signature is a coincidence.
+// classify combines the results of scan and blkid. unused means that the device has never been
+// mounted, and contains random data until it has a file system. On such a device, a signature of
+// anything else is a coincidence.
 func classify(found scanned, signature string, unused bool) contents {
 	switch {
 	case signature == xfs && unfinishedXFS(found.start),
@@ -91,13 +91,13 @@ func checkWritable(d *os.File) error {
 
 // A scanned is the result of reading a device.
 type scanned struct {
-	start  []byte // its first bytes
+	start  []byte // first bytes of the device
 	dataAt int64  // offset of the first data; -1 if none was found
 	marked bool   // the device has the mark of an unfinished mkfs
 }
 
-// scan reads a selection of parts of a device. Every known kind of contents leaves data in at least
-// one of them.
+// scan reads selected parts of a device. Every known kind of contents has data in at least one of
+// these parts.
 func scan(ctx context.Context, d *os.File) (scanned, error) {
 	size, err := d.Seek(0, io.SeekEnd)
 	if err != nil {
