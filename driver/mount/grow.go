@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Grow grows the file system mounted at path to the size of its device while it is mounted, and
-// returns its new size in bytes. If the file system already has that size, Grow does not change it.
+// Grow grows the mounted file system at path to the size of its device, and returns its new size in
+// bytes. It changes nothing if the file system already has that size.
 func (m *Mounter) Grow(ctx context.Context, path string) (sizeBytes int64, err error) {
 	target, err := canonical(path)
 	if err == nil {
@@ -52,7 +52,7 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	if err != nil {
 		return 0, err
 	}
-	const block = 4096 // a file system cannot use a fraction of a block
+	const block = 4096 // file systems cannot use a partial block
 	if want-have < block {
 		return have, nil
 	}
@@ -87,12 +87,12 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 // errNotGrown means that a file system could not be grown, but is still usable.
 var errNotGrown = errors.New("the file system keeps its size")
 
-// growUnmounted grows an unmounted ext4 file system to the size of its device if this process would
-// not be permitted to grow the file system once it is mounted. If that fails, growUnmounted only
-// logs the error, and the file system can be mounted with its current size.
+// growUnmounted grows an unmounted ext4 file system to the size of its device if this process will
+// not be permitted to grow it after mounting. It only logs a failure, because the file system can
+// be mounted with its current size.
 func (m *Mounter) growUnmounted(device string, step *operation.Step) {
 	if m.canGrow(ext4) == nil {
-		return // grow it online, without the complete check that resize2fs requires offline
+		return // grow the file system online, without the complete check that resize2fs requires offline
 	}
 	have, err := ext4Size(device)
 	var want int64
@@ -172,7 +172,7 @@ func xfsSize(path string) (int64, error) {
 	return int64(g.dataBlocks) * int64(g.blockSize), nil
 }
 
-// ext4Size reads the size from the superblock, which is at byte 1024. Offsets in it: magic 56,
+// ext4Size reads the size from the superblock at byte 1024. Offsets in the superblock: magic 56,
 // block count 4 and (high half) 336, logarithm of the block size minus 10 at 24.
 func ext4Size(device string) (int64, error) {
 	d, err := os.Open(device)

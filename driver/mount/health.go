@@ -13,10 +13,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Check checks that the file system mounted at path can be used, by reading from the device and
+// Check checks that the file system mounted at path is usable, by reading from the device and
 // writing to the journal. After an error that wraps [ErrBroken], [Mounter.FormatAndMount] mounts
-// the file system again. An error that wraps [ErrUnreadable] means that the device returns errors;
-// the caller should wait until the device recovers.
+// the file system again. An error that wraps [ErrUnreadable] means that the device returns errors.
+// The caller should wait until the device recovers.
 func (m *Mounter) Check(ctx context.Context, path string) error {
 	target, err := canonical(path)
 	if err == nil {
@@ -36,11 +36,11 @@ func (m *Mounter) check(path string) error {
 	return p.checkUsable()
 }
 
-// checkUsable fails with ErrBroken if the mount can no longer be used, and with ErrUnreadable if
-// its device cannot be read.
+// checkUsable fails with ErrBroken if the mount is no longer usable, and with ErrUnreadable if its
+// device cannot be read.
 func (p Point) checkUsable() error {
-	// Newer kernels report the shutdown of a file system. Older kernels do not, and directories can
-	// still be read from memory.
+	// Newer kernels report the shutdown of a file system. With older kernels, directories can still
+	// be read from memory after a shutdown.
 	if fault := p.Fault(); fault != NoFault {
 		return fmt.Errorf("%w: %s", ErrBroken, fault)
 	}
@@ -91,7 +91,7 @@ func readDirectly(device string) error {
 }
 
 // checkReplaceable fails with ErrBusy while a broken file system is also mounted at other paths,
-// where running pods are using it. Until these mounts are removed, the file system can be neither
+// which running pods are using. Until these mounts are removed, the file system can be neither
 // checked nor mounted again. If the device has been removed, checkReplaceable succeeds, because the
 // volume will be mounted from another device.
 func (m *Mounter) checkReplaceable(p Point) error {
@@ -114,8 +114,8 @@ func (m *Mounter) checkReplaceable(p Point) error {
 	return nil
 }
 
-// If why wraps ErrBroken, replace unmounts a mount, so that the device can be mounted again. If why
-// is any other error, replace returns why.
+// replace unmounts a mount if why wraps ErrBroken, so that the device can be mounted again. It
+// returns any other why unchanged.
 func (m *Mounter) replace(p Point, why error) error {
 	if !errors.Is(why, ErrBroken) {
 		return why

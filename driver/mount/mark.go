@@ -9,14 +9,14 @@ import (
 	"os"
 )
 
-// If mkfs is interrupted because the node or the target fails, the device is no longer empty, but
-// does not contain a file system either. This package therefore writes a mark to the device before
-// it runs mkfs, and removes the mark afterwards. A device with the mark has never been mounted, and
-// may be formatted again without an administrator's decision.
+// If a failure of the node or the target interrupts mkfs, the device is no longer empty but
+// contains no file system. This package therefore writes a mark to the device before it runs mkfs,
+// and removes the mark afterwards. A device with the mark has never been mounted, and may be
+// formatted again without asking an administrator.
 
-// formattingMark is written near the end of the device, to blocks that mkfs does not write and that
-// are free in a new file system. mkfs wipes the first and the last parts (at the end up to 128 KiB
-// for ext4 and xfs, 2 MiB for btrfs).
+// formattingMark is written near the end of the device, to blocks that mkfs does not write to and
+// that are free in a new file system. mkfs wipes the first and the last parts (at the end up to 128
+// KiB for ext4 and xfs, 2 MiB for btrfs).
 var formattingMark = append([]byte("spdkgate: formatting, not yet in use\n"), make([]byte, 16)...)
 
 const markSector = 4096
@@ -50,8 +50,8 @@ func markedAt(d *os.File, at int64) (bool, error) {
 	return bytes.Equal(b, formattingMark), nil
 }
 
-// markFormatting sets or removes the marks, and syncs the device. Marks are set only on an empty
-// device, so overwriting them with zeros restores the device's contents.
+// markFormatting sets or removes the marks, and syncs the device. Because marks are set only on an
+// empty device, overwriting them with zeros restores the device's contents.
 func markFormatting(device string, set bool) (err error) {
 	d, err := openDevice(device, os.O_RDWR)
 	if err != nil {
@@ -95,8 +95,8 @@ func neverMounted(start []byte) bool {
 	return binary.LittleEndian.Uint32(sb[lastMount:]) == 0 && binary.LittleEndian.Uint16(sb[mounts:]) == 0
 }
 
-// unfinishedXFS recognizes the superblock of an interrupted mkfs.xfs. mkfs resets the field
-// sb_inprogress at the very end, and kernels do not mount a file system in which it is set.
+// unfinishedXFS recognizes the superblock of an interrupted mkfs.xfs. mkfs clears the field
+// sb_inprogress as its last step, and kernels do not mount a file system while this field is set.
 func unfinishedXFS(start []byte) bool {
 	const inProgress = 126
 	return len(start) > inProgress && bytes.HasPrefix(start, []byte("XFSB")) && start[inProgress] == 1

@@ -22,8 +22,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Mounter formats, mounts and grows file systems on block devices. A Mounter is safe for
-// concurrent use.
+// A Mounter formats, mounts and grows file systems on block devices. It is safe for concurrent use.
 type Mounter struct {
 	exec      utilexec.Interface
 	mount     mountutils.Interface
@@ -31,7 +30,7 @@ type Mounter struct {
 	detach    func(path string) error
 	canGrow   func(fsType string) error // normally [CanGrow]
 	mountInfo string
-	sysBlock  string // directory of block devices by number
+	sysBlock  string // sysfs directory of block devices by number
 	dev       string
 	log       *slog.Logger
 	// operations runs operations on device numbers and paths.
@@ -45,8 +44,8 @@ func New(o Options) *Mounter {
 		m.exec = utilexec.New()
 	}
 	if m.mount == nil {
-		// Do not use systemd-run, because it is useful only for file systems with daemons, and
-		// ext4, xfs and btrfs have none.
+		// Do not use systemd-run, because only file systems with daemons need it, and ext4, xfs and
+		// btrfs have none.
 		m.mount = mountutils.NewWithoutSystemd("")
 	}
 	if m.mountInfo == "" {
@@ -66,24 +65,24 @@ type Stage struct {
 	FSType string
 	// MkfsOptions contains options for creating a file system; see package mkfs.
 	MkfsOptions string
-	// UUID is the UUID for the file system. The new UUID replaces an existing one, such as that of
-	// the source on a copied volume. If UUID is empty, the file system's UUID remains unchanged.
+	// UUID is the UUID for the file system. It replaces an existing UUID, such as the source's UUID
+	// on a copied volume. If UUID is empty, the file system's UUID remains unchanged.
 	UUID     string
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool
-	// Shared means that other nodes may mount the device concurrently, even if only to read from
-	// it. The device is then not written to, so a file system whose journal must be replayed is not
-	// mounted.
+	// Shared means that other nodes may mount the device at the same time, possibly read-only. A
+	// shared device is never written to, so its file system is not mounted if its journal must be
+	// replayed.
 	Shared bool
 	// MayFormat permits creating a file system if the device is empty. It must be false for volumes
 	// that may contain data: clones, restored volumes, and volumes that were formatted before.
 	MayFormat bool
-	// MayFinish permits creating a file system if this package's earlier mkfs was interrupted and
-	// its unfinished file system was never mounted.
+	// MayFinish permits creating a file system if an earlier mkfs by this package was interrupted
+	// and the unfinished file system was never mounted.
 	MayFinish bool
 	// Unused means that no data has been stored on the device yet, and that its contents are
-	// random, as on a newly encrypted device. Unless the device has a complete file system, it is
-	// treated as if mkfs had been interrupted.
+	// random, as on a newly encrypted device. Unless such a device has a complete file system,
+	// FormatAndMount assumes that mkfs was interrupted.
 	Unused bool
 	// Ready, if not nil, is called after the file system on the device is complete and before it is
 	// mounted.
@@ -93,7 +92,7 @@ type Stage struct {
 // A Point describes a mount at a path.
 type Point struct {
 	Path     string
-	Device   string // block device, such as /dev/nvme0n1; empty if none, or if it was removed
+	Device   string // block device, such as /dev/nvme0n1; empty if there is none or the device was removed
 	FSType   string // empty for a raw block volume
 	ReadOnly bool
 	Block    bool // the path contains a raw block device
@@ -107,7 +106,7 @@ type Point struct {
 	superOpts []string // options of the file system
 }
 
-// Stats contains the sizes of a mounted file system, and how much of it is used.
+// Stats contains the size and usage of a mounted file system.
 type Stats struct {
 	TotalBytes, AvailableBytes, UsedBytes int64
 	TotalInodes, FreeInodes, UsedInodes   int64

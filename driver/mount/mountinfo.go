@@ -28,7 +28,7 @@ func (m *Mounter) at(path string) (Point, error) {
 	if err != nil {
 		return Point{}, err
 	}
-	// If there are several mounts at this path, the last one hides the others.
+	// If there are several mounts at this path, the last mount hides the others.
 	for _, p := range slices.Backward(all) {
 		if p.Path == path {
 			return m.complete(p)
@@ -69,8 +69,8 @@ func (m *Mounter) points() ([]Point, error) {
 	return all, nil
 }
 
-// complete fills in a mount's device. The mount of a raw block volume is a mount of a single file
-// in the file system at /dev.
+// complete adds the device to a mount. A raw block volume is a mount of a single file in the file
+// system at /dev.
 func (m *Mounter) complete(p Point) (Point, error) {
 	if p.root != "/" && (p.FSType == "devtmpfs" || p.FSType == "tmpfs") {
 		// Calling stat is safe here, because the file systems at /dev cannot hang.
@@ -102,8 +102,8 @@ func (m *Mounter) deviceName(number string) (string, error) {
 	return filepath.Base(link), nil
 }
 
-// canonical resolves the symlinks in the parents of path, as the kernel does. canonical does not
-// access path itself.
+// canonical resolves the symlinks in the parents of path, as the kernel does. It does not access
+// path itself.
 func canonical(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%w: path %q is not absolute", ErrInvalid, path)

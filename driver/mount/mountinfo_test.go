@@ -16,7 +16,7 @@ import (
 type mountTable struct {
 	t    *testing.T
 	file string
-	// busy makes unmounting fail with EBUSY; detaching works.
+	// busy makes unmounting fail with EBUSY; detaching still works.
 	busy     bool
 	detached []string
 }
@@ -100,7 +100,7 @@ func TestMountAtAPathIsFound(t *testing.T) {
 	require.NotErrorIs(t, err, ErrNotMounted)
 }
 
-// At fails for a path that it cannot resolve. It does not report that nothing is mounted there.
+// If At cannot resolve a path, it fails; it must not report that nothing is mounted there.
 func TestUnusablePathIsNotReportedAsUnmounted(t *testing.T) {
 	m, _ := fakeMounts(t)
 	_, err := m.At("stage")
@@ -172,7 +172,7 @@ func TestCheckUsable(t *testing.T) {
 
 func TestConcurrentUnmountIsNotAnError(t *testing.T) {
 	m, table := fakeMounts(t, line("259:1", "/", "/stage", "rw", "xfs", "/dev/nvme0n1", "rw"))
-	m.umount = func(path string) error { // another process has already unmounted it
+	m.umount = func(path string) error { // another process has already unmounted the path
 		require.NoError(t, table.umount(path))
 		return unix.EINVAL
 	}

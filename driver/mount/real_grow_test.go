@@ -11,7 +11,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// withoutCapability replaces CanGrow. It behaves as in a container without CAP_SYS_RESOURCE.
+// withoutCapability replaces CanGrow, and behaves as in a container without CAP_SYS_RESOURCE.
 func withoutCapability(fsType string) error {
 	if fsType == xfs {
 		return nil

@@ -28,8 +28,8 @@ var filesystemFailures = []struct {
 	{"xfs shutdown, log lost", xfs, nil, func(t *testing.T, _ *disk, path string) { shutdown(t, path, false) }},
 }
 
-// shutdown makes a file system fail as it does when its device is lost, with or without writing its
-// log first.
+// shutdown makes a file system fail as if its device were lost. If flush is true, the file system
+// first writes its log.
 func shutdown(t *testing.T, path string, flush bool) {
 	t.Helper()
 	const goingDown = 2<<30 | 4<<16 | 'X'<<8 | 125 // XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
@@ -82,7 +82,7 @@ func TestShutDownFilesystemIsReplaced(t *testing.T) {
 	}
 }
 
-// If a device returns errors, its file system may still be intact, and remains mounted until the
+// If a device returns errors, its file system may still be intact, so it remains mounted until the
 // device recovers.
 func TestFailingDeviceKeepsTheMount(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
@@ -110,8 +110,8 @@ func TestFailingDeviceKeepsTheMount(t *testing.T) {
 	}
 }
 
-// A volume that was mounted read-only is not mistaken for one that the kernel has made read-only
-// after errors.
+// A volume that was mounted read-only is not mistaken for a volume that the kernel has made
+// read-only after errors.
 func TestReadOnlyMountIsNotReportedAsBroken(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		m, d := testMounter(t, Options{}), newDisk(t, fsMiB)

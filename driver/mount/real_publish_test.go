@@ -96,8 +96,8 @@ func TestDeviceIsBoundToTheTargetPath(t *testing.T) {
 	require.ErrorIs(t, m.BindDevice(t.Context(), d.device, t.TempDir(), false), ErrConflict, "the path is a directory")
 }
 
-// kubelet bind mounts the published path at another path, and always makes that mount read-write,
-// even if the volume was requested read-only.
+// kubelet bind mounts the published path at another path, and makes that mount read-write even if
+// the pod requested the volume read-only.
 func TestReadWriteMountOfKubeletIsAccepted(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 16)
 	first, second, third := mountPoint(t, m, "first"), mountPoint(t, m, "second"), mountPoint(t, m, "third")

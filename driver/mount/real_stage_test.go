@@ -161,7 +161,7 @@ func TestInterruptedMkfsIsRepeated(t *testing.T) {
 		"btrfs half written": func(d *disk) {
 			require.NoError(d.t, markFormatting(d.device, true))
 			command(d.t, "mkfs.btrfs", append(mkfsArgs(d.t, btrfs), d.device)...)
-			d.write(64<<10+64, "!BHRfS_M") // until the file system is complete
+			d.write(64<<10+64, "!BHRfS_M") // mkfs changes this magic number when the file system is complete
 		},
 		"xfs half written": func(d *disk) {
 			command(d.t, "mkfs.xfs", "-q", d.device)
@@ -279,8 +279,8 @@ func TestCloneIsMountedAlongsideItsSource(t *testing.T) {
 			require.NoError(t, m.FormatAndMount(t.Context(), Stage{Device: d.device, Path: path, FSType: fsType, MayFormat: true}))
 			writeFile(t, path, "file", "precious")
 			unix.Sync()
-			// The copy is like a crash-consistent snapshot, whose journal is not empty. The source
-			// of the copy remains mounted.
+			// Like a crash-consistent snapshot, the copy has a journal to replay. The source of the
+			// copy remains mounted.
 			copied := filepath.Join(t.TempDir(), "clone")
 			command(t, "cp", "--sparse=always", d.file, copied)
 			clone := diskOn(t, copied)
@@ -291,9 +291,9 @@ func TestCloneIsMountedAlongsideItsSource(t *testing.T) {
 	}
 }
 
-// A device with random contents gets a file system if nothing has been stored on it yet, even if
-// mkfs was interrupted. Ready is called when the file system is complete, but not for a device that
-// is already in use.
+// A device with random contents is formatted if no data has been stored on it yet, even if mkfs was
+// interrupted. Ready is called when the file system is complete, but not for a device that is
+// already in use.
 func TestUnusedDeviceWithRandomContentsIsFormatted(t *testing.T) {
 	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests in the files named real_* use loop devices with real file systems and mounts.
+// The tests in files named real_* use loop devices with real file systems and mounts.
 
 // testMounter returns a Mounter that logs to the test.
 func testMounter(t *testing.T, o Options) *Mounter {
@@ -51,7 +51,7 @@ func diskOn(t *testing.T, file string) *disk {
 	d := &disk{t: t, file: file}
 	d.device = command(t, "losetup", "--find", "--show", file)
 	t.Cleanup(func() {
-		command(t, "blockdev", "--setrw", d.device) // otherwise the loop device would stay write-protected
+		command(t, "blockdev", "--setrw", d.device) // otherwise the loop device would remain write-protected
 		command(t, "losetup", "--detach", d.device)
 	})
 	return d
@@ -115,7 +115,7 @@ func (d *disk) read(offset int64, n int) []byte {
 	return b
 }
 
-// mountPoint returns a path at which everything is unmounted at the end of the test.
+// mountPoint returns a path. At the end of the test, everything mounted at this path is unmounted.
 func mountPoint(t *testing.T, m *Mounter, name string) string {
 	path := filepath.Join(t.TempDir(), name)
 	t.Cleanup(func() { require.NoError(t, m.Unmount(context.Background(), path)) })

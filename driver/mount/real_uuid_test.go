@@ -14,8 +14,8 @@ func (d *disk) uuid() string {
 	return command(d.t, "blkid", "-p", "-o", "value", "-s", "UUID", d.device)
 }
 
-// copied returns a copy of a disk, which may be mounted. The copy is like a crash-consistent
-// snapshot, with a journal to replay.
+// copied returns a copy of a disk that may be mounted. Like a crash-consistent snapshot, the copy
+// has a journal to replay.
 func (d *disk) copied() *disk {
 	file := filepath.Join(d.t.TempDir(), "copy")
 	unix.Sync()
@@ -23,9 +23,9 @@ func (d *disk) copied() *disk {
 	return diskOn(d.t, file)
 }
 
-// A file system's UUID is set to that of its volume: for a new file system by mkfs, and for a copy
-// before it is mounted, even if its log must be replayed. The copy can then be mounted alongside
-// its source without nouuid.
+// The UUID of a file system is set to the UUID of its volume: by mkfs for a new file system, and
+// before mounting for a copy, even if the copy's log must be replayed. The copy can then be mounted
+// alongside its source without nouuid.
 func TestFilesystemUUIDFollowsTheVolume(t *testing.T) {
 	for _, fsType := range []string{xfs, btrfs} {
 		t.Run(fsType, func(t *testing.T) {

@@ -72,7 +72,7 @@ func TestUnlistableMountsFailEveryCall(t *testing.T) {
 // If the device of a mount cannot be determined, At fails rather than reporting the mount as stale.
 func TestUnknownMountDeviceFails(t *testing.T) {
 	m, _ := fakeMounts(t, line("259:5", "/", "/stage", "rw", "xfs", "/dev/nvme0n5", "rw"))
-	require.NoError(t, os.WriteFile(filepath.Join(m.sysBlock, "259:5"), nil, 0o600)) // a file in place of a link
+	require.NoError(t, os.WriteFile(filepath.Join(m.sysBlock, "259:5"), nil, 0o600)) // a file instead of a link
 	_, err := m.At("/stage")
 	require.ErrorContains(t, err, "find the device mounted at /stage")
 }
@@ -138,7 +138,7 @@ func TestBindOverExistingMount(t *testing.T) {
 	})
 }
 
-// If any step of staging fails, staging ends, and nothing is mounted.
+// If any step of staging fails, FormatAndMount fails, and nothing is mounted.
 func TestAnyFailedStepFailsStage(t *testing.T) {
 	tools := func(fail string, code int) *fakeExec {
 		return &fakeExec{answer: func(args []string) ([]byte, error) {
@@ -263,8 +263,8 @@ func TestGrowReportsFailures(t *testing.T) {
 	assert.Empty(t, ran.ran)
 }
 
-// Paths that may contain data are not removed, and a path that is not a file is not replaced for a
-// raw block volume.
+// Paths that may contain data are not removed. A path that is not a file is not replaced with a raw
+// block volume.
 func TestExistingPathsAreKept(t *testing.T) {
 	m, dir := testMounter(t, Options{}), t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -290,7 +290,7 @@ func TestExistingPathsAreKept(t *testing.T) {
 	require.ErrorContains(t, setReadOnly(file, true), "set "+file)
 }
 
-// If a tool's output is long, errors contain only its beginning and its end.
+// If the output of a tool is long, errors contain only its beginning and end.
 func TestLongToolOutputIsShortened(t *testing.T) {
 	exact := strings.Repeat("x", 2000)
 	assert.Equal(t, exact, shorten(exact))

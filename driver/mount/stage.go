@@ -11,10 +11,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// FormatAndMount mounts a device at its staging path. Before that, it creates a file system on an
-// empty device, if permitted, and checks an existing ext4 file system. After mounting,
-// FormatAndMount grows the file system to the size of the device, if possible. FormatAndMount
-// succeeds if the device is already mounted there, and replaces a broken mount.
+// FormatAndMount mounts a device at its staging path. Before mounting, it creates a file system on
+// an empty device, if permitted, and checks an existing ext4 file system. After mounting, it grows
+// the file system to the size of the device, if possible. FormatAndMount succeeds if the device is
+// already mounted there, and replaces a broken mount.
 func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
 	s, err := s.checked()
 	if err != nil {
@@ -89,7 +89,7 @@ func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	return true, p.conflict(s.ReadOnly, s.Flags)
 }
 
-// conflict fails with ErrConflict if a mount differs from the request, as far as mountinfo shows.
+// conflict fails with ErrConflict if mountinfo shows that a mount differs from the request.
 func (p Point) conflict(readOnly bool, flags []string) error {
 	if p.ReadOnly != readOnly {
 		have, want := "read-write", "read-only"
@@ -119,8 +119,8 @@ func (m *Mounter) notMountedElsewhere(number string) error {
 	return nil
 }
 
-// prepareDevice checks the file system on the device, or creates one if permitted. It sets s.FSType
-// to the file system's type.
+// prepareDevice checks the file system on the device, or creates a file system if permitted. It
+// sets s.FSType to the file system's type.
 func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.Step) error {
 	step.Doing("reading %s", s.Device)
 	found, err := m.examine(ctx, s)
@@ -198,9 +198,9 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 	return nil
 }
 
-// mountProtected mounts the device. If other nodes may also mount the device, mountProtected
-// write-protects the device during the mount. Even a read-only mount replays the journal, and if
-// several nodes replayed it at the same time, they would destroy the file system.
+// mountProtected mounts the device. If other nodes may also mount the device, it write-protects the
+// device during the mount. Even a read-only mount replays the journal, and nodes that replay the
+// journal at the same time would destroy the file system.
 func (m *Mounter) mountProtected(s Stage) error {
 	mount := func() error { return m.mount.Mount(s.Device, s.Path, s.FSType, s.mountOptions()) }
 	if !s.ReadOnly || !s.Shared {
@@ -219,7 +219,7 @@ func (m *Mounter) mountProtected(s Stage) error {
 	return errors.Join(err, setReadOnly(s.Device, false))
 }
 
-// mountOptions returns the requested flags and those that this package adds.
+// mountOptions returns the requested flags and the flags that this package adds.
 func (s Stage) mountOptions() []string {
 	options := slices.Clone(s.Flags)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// A Table contains this node's mounts at one moment.
+// A Table is a snapshot of this node's mounts.
 type Table struct {
 	mounter *Mounter
 	all     []Point
@@ -47,7 +47,7 @@ func (t Table) Paths() []string {
 	return paths
 }
 
-// A Fault is a reason why a mount cannot be used, according to the kernel's mount table and sysfs.
+// A Fault is a reason, found in the kernel's mount table or sysfs, why a mount is unusable.
 type Fault string
 
 // The faults. NoFault does not mean that the file system is usable; see [Mounter.Probe] and
@@ -59,7 +59,7 @@ const (
 	ReadOnlyAfterError Fault = "the kernel made it read-only after errors"
 )
 
-// Fault returns the reason why the mount cannot be used, or NoFault. Older kernels report fewer
+// Fault returns the reason why the mount is unusable, or NoFault. Older kernels report fewer
 // faults.
 func (p Point) Fault() Fault {
 	switch {
@@ -73,10 +73,10 @@ func (p Point) Fault() Fault {
 	return NoFault
 }
 
-// Probe queries the statistics of a mounted file system, and opens its root directory, which fails
-// after some errors that [Point.Fault] does not show. Probe writes nothing, and reads from the
-// device only data that is not in memory. Only one probe of a path runs at a time; if that probe
-// hangs, each caller fails when its own context ends.
+// Probe queries the statistics of a mounted file system and opens its root directory. This fails
+// after some errors that [Point.Fault] does not report. Probe writes nothing, and reads from the
+// device only data that is not in memory. Only one probe of a path runs at a time. If that probe
+// hangs, each caller fails when its context ends.
 func (m *Mounter) Probe(ctx context.Context, p Point) error {
 	_, err := operation.Share(ctx, &m.operations, "probe of "+p.Path, func() (struct{}, error) { return struct{}{}, p.probe() })
 	if err != nil {

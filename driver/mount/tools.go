@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
-// runTool runs a tool until it ends, even if the caller stops waiting, and returns its output and
-// exit code. runTool fails if the tool cannot be run, or is killed.
+// runTool runs a tool to completion, even if the caller stops waiting, and returns its output and
+// exit code. It fails if the tool cannot be started or is killed.
 func (m *Mounter) runTool(name string, args ...string) (output string, code int, err error) {
 	raw, err := m.exec.CommandContext(context.Background(), name, args...).CombinedOutput()
 	output = shorten(strings.TrimSpace(string(raw)))
@@ -30,7 +30,7 @@ func (m *Mounter) runTool(name string, args ...string) (output string, code int,
 	return output, 0, fmt.Errorf("run %s: %w: %s", name, err, output)
 }
 
-// shorten removes the middle of a tool's output if it is long.
+// shorten removes the middle of long tool output.
 func shorten(s string) string {
 	const most = 2000
 	if len(s) <= most {

@@ -40,8 +40,8 @@ func (m *Mounter) unmount(ctx context.Context, path string, remove bool) error {
 	return nil
 }
 
-// unmountAll unmounts all mounts at path. It reads only mountinfo, so it also works for mounts
-// whose device is broken or has been removed.
+// unmountAll unmounts all mounts at path. It reads only mountinfo, so it works even for mounts of
+// broken or removed devices.
 func (m *Mounter) unmountAll(path string) error {
 	const most = 64
 	var last Point
@@ -67,12 +67,12 @@ func (m *Mounter) unmountAll(path string) error {
 	return fmt.Errorf("%w: %s is still mounted after %d unmounts: check whether something mounts it repeatedly", ErrBusy, path, most)
 }
 
-// umount calls the kernel directly, because umount(8) reports failures only as text instead of an
-// error number.
+// umount calls the kernel directly, because umount(8) reports failures as text instead of an error
+// number.
 func umount(path string) error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW) }
 
 // removeEmpty removes an empty directory or file. It fails if the directory contains files, which
-// must have been written while nothing was mounted.
+// must have been written there while nothing was mounted.
 func removeEmpty(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

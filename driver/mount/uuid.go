@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// ensureUUID sets the UUID of an unmounted xfs or btrfs file system to the requested one, because
+// ensureUUID sets the UUID of an unmounted xfs or btrfs file system to the requested UUID, because
 // the file system on a copied volume still has the UUID of its source. An ext4 file system keeps
 // its UUID, because the kernel can mount several ext4 file systems with the same UUID.
 func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step) error {
@@ -30,8 +30,8 @@ func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step
 	}
 	same, err := m.hasUUID(s)
 	if err == nil && !same && s.FSType == xfs {
-		// The UUID cannot be changed until the log is replayed, for example on a copy of a volume
-		// that was in use.
+		// The UUID cannot be changed until the log has been replayed, for example on a copy of a
+		// volume that was in use.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (m *Mounter) hasUUID(s *Stage) (bool, error) {
 	return strings.EqualFold(strings.TrimSpace(out), s.UUID), err
 }
 
-// changeUUID runs the file system's own tool. The tool's exit code does not show whether it
+// changeUUID runs the tool of the file system. The exit code of this tool does not show whether it
 // succeeded.
 func (m *Mounter) changeUUID(s *Stage) (out string, err error) {
 	if s.FSType == btrfs {
@@ -86,8 +86,8 @@ func (m *Mounter) replayLog(s *Stage) error {
 
 // forgetBtrfs makes the kernel forget a device of a btrfs file system that is no longer mounted.
 // Otherwise, the kernel would refuse to mount another device with an older state of the same file
-// system, such as a restored snapshot. forgetBtrfs ignores errors, because the file system may
-// still be mounted elsewhere.
+// system, such as a restored snapshot. It ignores errors, because the file system may still be
+// mounted elsewhere.
 func (m *Mounter) forgetBtrfs(p Point) {
 	if p.FSType != btrfs || p.Device == "" {
 		return

@@ -18,8 +18,8 @@ const (
 	newUUID = "abcdefab-2222-4333-8444-555555555555"
 )
 
-// changeUUIDWith runs ensureUUID with fake tools. blkid reports the elements of uuids one after
-// another. failing is the number of the tool run that fails, counted from 1.
+// changeUUIDWith runs ensureUUID with fake tools. Successive runs of blkid report the elements of
+// uuids. failing is the number of the tool run that fails, counted from 1.
 func changeUUIDWith(ctx context.Context, t *testing.T, s Stage, uuids []string, failing int, mountable bool) (ran []string, mounts int, err error) {
 	t.Helper()
 	m, table := fakeMounts(t, line("259:2", "/", "/other", "rw", "xfs", "/dev/nvme0n2", "rw"))
@@ -85,7 +85,7 @@ func TestUUIDIsChangedAndReadBack(t *testing.T) {
 	}
 }
 
-// If a step of changing a UUID fails, no further steps are run.
+// If a step of changing a UUID fails, the remaining steps are not run.
 func TestFailedStepEndsTheChangeOfAUUID(t *testing.T) {
 	s, uuids := Stage{FSType: xfs, UUID: newUUID}, []string{oldUUID, oldUUID, newUUID}
 	for failing := 1; failing <= 5; failing++ {

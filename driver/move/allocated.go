@@ -11,14 +11,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// allocations finds out which clusters of the original and of the copy are allocated. A volume
-// whose allocated clusters are unknown is read completely.
+// allocations determines which clusters of the original and the copy are allocated. If the
+// allocated clusters of a volume are unknown, the whole volume is read.
 type allocations struct {
 	m        Mover
 	original request.VolumeID
 	copied   string
 
-	base      string                // with base, before lists the clusters that changed since this snapshot
+	base      string                // if set, before lists the clusters that changed since this snapshot
 	before    *inventory.Allocation // allocated clusters of the original before it was copied
 	uncounted bool                  // SPDK does not count the clusters of one of the volumes
 }
@@ -47,8 +47,8 @@ func (a *allocations) ask(ctx context.Context, volume string, size int64) *inven
 	return found
 }
 
-// get returns the allocated clusters of a volume or, if base is not empty, those that may differ
-// from the snapshot base.
+// get returns the allocated clusters of a volume or, if base is not empty, the clusters that may
+// differ from the snapshot base.
 func (a *allocations) get(ctx context.Context, volume, base string, size int64) (*inventory.Allocation, error) {
 	id, err := request.ParseVolumeID(volume)
 	if err != nil {
@@ -61,8 +61,7 @@ func (a *allocations) get(ctx context.Context, volume, base string, size int64) 
 	return &found, err
 }
 
-// proven reports whether clusters that are not listed can be skipped even when the copy is
-// verified.
+// proven reports whether verification can also skip the clusters that are not listed.
 func (a *allocations) proven() bool { return !a.uncounted }
 
 // unchanged returns an error if clusters of the original have been allocated or freed since
@@ -96,14 +95,14 @@ func (a *allocations) unchanged(ctx context.Context, size int64) error {
 	return nil
 }
 
-// The last query about the original is retried, because otherwise, the move would have to be
-// repeated, and would read both volumes again.
+// The last query about the original is retried. Otherwise, the move would have to be repeated, and
+// would read both volumes again.
 const (
 	tries = 4
 	pause = 5 * time.Second
 )
 
-// retry calls the function do until it succeeds, but only a few times, and returns the last error.
+// retry calls do until it succeeds or has failed a few times, and returns the last error.
 func (m Mover) retry(ctx context.Context, do func() error) (err error) {
 	for try := range tries {
 		if try > 0 {

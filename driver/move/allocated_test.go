@@ -27,10 +27,10 @@ func allocation(list ...int) inventory.Allocation {
 	return a
 }
 
-// sparse returns a farm whose original has only the clusters 0 and 3. In all other clusters, the
-// original's file contains bytes that no host would read. want is the content that hosts read. The
-// copy is thin. A cluster becomes allocated when it is written to, and its unwritten parts then
-// contain stale bytes of a deleted volume.
+// sparse returns a farm in which the original has only the clusters 0 and 3. In all other clusters,
+// the original's file contains bytes that no host can read. want is the content that hosts read.
+// The copy is thin: the first write to a cluster allocates it, and its unwritten parts then contain
+// stale bytes of a deleted volume.
 func sparse(t *testing.T) (f *farm, want []byte) {
 	want = make([]byte, clusters*clusterBytes)
 	copy(want[:clusterBytes], bytes.Repeat([]byte("data"), clusterBytes/8)) // the first half
@@ -105,7 +105,7 @@ func TestOnlyAllocatedClustersAreRead(t *testing.T) {
 	require.ErrorIs(t, err, ErrCopied)
 }
 
-// Stale bytes in the copy are overwritten. An interrupted copy may have content in any cluster, and
+// Stale bytes in the copy are overwritten. An interrupted copy may contain data in any cluster, and
 // a thick copy contains data of deleted volumes.
 func TestStaleBytesOfTheCopyAreOverwritten(t *testing.T) {
 	for name, known := range map[string]bool{"the copy's clusters are known": true, "they are unknown": false} {
@@ -202,8 +202,8 @@ func TestMissingClustersInListAreDetected(t *testing.T) {
 	}
 }
 
-// If the original is resized during the copy, the move fails, even if the original's clusters are
-// unknown.
+// If the original is resized during the copy, the move fails, even if the clusters of the original
+// are unknown.
 func TestResizedOriginalIsDetected(t *testing.T) {
 	for name, size := range map[string]int64{"it has grown": 2 * clusters * clusterBytes, "it has shrunk": clusterBytes} {
 		f, _ := sparse(t)
@@ -254,7 +254,7 @@ func TestChangedOriginalIsDetected(t *testing.T) {
 	}
 }
 
-// If a storage server does not respond for a moment, a move that is almost complete does not fail.
+// A brief outage of a storage server does not fail a move that is almost complete.
 func TestLastAllocationQueryIsRepeated(t *testing.T) {
 	for _, failures := range []int{1, tries - 1, tries} {
 		f, want := sparse(t)

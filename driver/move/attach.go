@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// publish publishes a volume to the move's node. mayFormat reports whether the volume has never
-// been used before. Of volumeContext, publish uses only the authentication settings.
+// publish publishes a volume to the node of the move. mayFormat reports whether the volume has
+// never been used. publish uses only the authentication settings of volumeContext.
 func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string, filesystem bool) (e connect.Export, mayFormat bool, err error) {
 	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
 		VolumeId: id, NodeId: node, VolumeCapability: capability(filesystem), Secrets: m.Secrets,
@@ -46,8 +46,8 @@ func (m Mover) withdraw(closeDevice func() error, id, node string) error {
 	return m.unpublish(id, node)
 }
 
-// attach attaches a volume that is published to node to this machine. closeDevice detaches it; only
-// its first call has an effect.
+// attach attaches a volume that is published to node to this machine. closeDevice detaches the
+// volume; only its first call has an effect.
 func (m Mover) attach(ctx context.Context, node string, e connect.Export, flag int) (d *device, closeDevice func() error, err error) {
 	connector, err := m.Connector(node)
 	if err != nil {
@@ -69,5 +69,5 @@ func (m Mover) attach(ctx context.Context, node string, e connect.Export, flag i
 	return d, sync.OnceValue(func() error { return errors.Join(d.Close(), disconnect()) }), nil
 }
 
-// undoTimeout limits the cleanup, which also runs if the move is canceled.
+// undoTimeout limits the cleanup, which runs even if the move is canceled.
 const undoTimeout = time.Minute

@@ -19,8 +19,8 @@ import (
 
 const (
 	chunkBytes = 1 << 20
-	// copiers is the number of chunks in flight: enough to keep a network busy, but few enough to
-	// keep the target responsive for other clients.
+	// copiers is the number of chunks in flight. This number keeps a network busy, and the target
+	// responsive for other clients.
 	copiers = 8
 )
 
@@ -29,8 +29,8 @@ const (
 type device struct {
 	*os.File
 	size int64
-	// allocated lists the clusters that are read; all others are taken to be zeros. If allocated is
-	// nil, the whole device is read.
+	// allocated lists the clusters that are read. All other clusters are assumed to be zero. If
+	// allocated is nil, the whole device is read.
 	allocated *inventory.Allocation
 	read      atomic.Int64 // bytes
 }
@@ -41,7 +41,7 @@ func openDevice(path string, flag int) (*device, error) {
 		return nil, err
 	}
 	if st.Mode()&os.ModeDevice != 0 {
-		flag |= unix.O_DIRECT | unix.O_EXCL // exclusive: it must not be mounted on this machine
+		flag |= unix.O_DIRECT | unix.O_EXCL // exclusive: the device must not be mounted on this machine
 	}
 	f, err := os.OpenFile(path, flag, 0)
 	if err != nil {
@@ -77,9 +77,9 @@ func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 	return b, nil
 }
 
-// differing writes to the copy only those chunks of the original that differ. Therefore, an
-// interrupted copy continues where it stopped, and clusters of thin volumes that have never been
-// written to remain unallocated. The first markBytes of the copy remain unchanged.
+// differing writes to the copy only the chunks of the original that differ. This lets an
+// interrupted copy continue where it stopped, and leaves clusters of thin volumes unallocated if
+// they have never been written to. The first markBytes of the copy remain unchanged.
 func (m *moving) differing(ctx context.Context) error {
 	m.zeros = make([]bool, (m.from.size+chunkBytes-1)/chunkBytes)
 	if err := m.each(ctx, m.copyChunk); err != nil {
@@ -127,8 +127,7 @@ func (m *moving) clearStale(ctx context.Context) error {
 	return err
 }
 
-// beyond reads the copy beyond the original's end, and calls the function do for each chunk that is
-// not zero.
+// beyond reads the copy beyond the original's end, and calls do for each chunk that is not zero.
 func (m *moving) beyond(ctx context.Context, do func(has []byte, offset int64) error) error {
 	b, free, err := buffer()
 	if err != nil {
@@ -153,8 +152,8 @@ func (m *moving) beyond(ctx context.Context, do func(has []byte, offset int64) e
 	return nil
 }
 
-// each calls the function do for each chunk that is not skipped, with several calls running
-// concurrently. Each call receives two buffers.
+// each calls do for each chunk that is not skipped. Several calls run concurrently, each with two
+// buffers.
 func (m *moving) each(ctx context.Context, do func(from, to []byte, offset int64) error) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -222,9 +221,9 @@ func (m *moving) write(b []byte, offset int64) error {
 	return nil
 }
 
-// verify reads both devices again, except for clusters that are known to be unallocated, and
-// compares them, except for the mark and for skipped chunks. Beyond the original's end, the copy
-// must be zero. verify returns the SHA-256 hash of the original, or "" if it skipped chunks.
+// verify reads both devices again and compares them. It omits the mark, skipped chunks, and
+// clusters that are known to be unallocated. Beyond the original's end, the copy must be zero.
+// verify returns the SHA-256 hash of the original, or "" if it skipped chunks.
 func (m *moving) verify(ctx context.Context) (sum string, err error) {
 	from, free, err := buffer()
 	if err != nil {

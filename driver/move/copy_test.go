@@ -31,7 +31,7 @@ func TestUnopenableDevicesAreRefused(t *testing.T) {
 	assert.EqualValues(t, 5000, d.size)
 }
 
-// Only chunks that differ are written, for devices of any size. An error on either device makes the
+// Only differing chunks are written, on devices of any size. An error on either device makes the
 // copy fail.
 func TestCopyWritesOnlyDifferingChunks(t *testing.T) {
 	for _, size := range []int{markBytes, markBytes + 1, chunkBytes, chunkBytes + 1, 2*chunkBytes + 512} {

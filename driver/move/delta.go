@@ -10,8 +10,8 @@ import (
 
 var errUncounted = errors.New("the target does not report numbers of clusters (SPDK before v24.05)")
 
-// changedSince returns the chunks to copy again, by chunk, if the copy equals base, a snapshot of
-// the original. It returns nil if these chunks are unknown.
+// changedSince returns, by chunk, which chunks must be copied again if the copy equals base, a
+// snapshot of the original. It returns nil if these chunks are unknown.
 func (a *allocations) changedSince(ctx context.Context, base string, from, to *device) []bool {
 	changed, err := a.get(ctx, a.original.String(), base, from.size)
 	if err == nil && !changed.Counted {
@@ -29,9 +29,9 @@ func (a *allocations) changedSince(ctx context.Context, base string, from, to *d
 	return affected(changed, has, from.size)
 }
 
-// affected returns, by chunk, whether a chunk of the original must be compared because it changed,
-// because it contains the mark, or because a write to such a chunk may allocate a cluster of the
-// copy that extends into it. A newly allocated cluster may contain data of a deleted volume.
+// affected returns, by chunk, whether a chunk of the original must be compared: it changed,
+// contains the mark, or shares a cluster of the copy with such a chunk. A write to such a chunk may
+// allocate the whole cluster, and a newly allocated cluster may contain data of a deleted volume.
 func affected(changed, has *inventory.Allocation, size int64) []bool {
 	only := make([]bool, (size+chunkBytes-1)/chunkBytes)
 	for i := range only {

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// A chunk is compared if it changed, if it contains the mark, or if a cluster of the copy connects
-// it with such a chunk.
+// A chunk is compared if it changed, contains the mark, or shares a cluster cluster size of the
+// copy with such a chunk.
 func TestAffectedChunksIncludeSharedClusters(t *testing.T) {
 	const mib = 1 << 20
 	changed := func(cluster int64, list ...int) *inventory.Allocation {
@@ -25,7 +25,7 @@ func TestAffectedChunksIncludeSharedClusters(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		changed *inventory.Allocation
-		cluster int64 // of the copy
+		cluster int64 // cluster size of the copy
 		want    []int
 	}{
 		"nothing":                {changed(mib), mib, []int{0}},
@@ -47,8 +47,8 @@ func TestAffectedChunksIncludeSharedClusters(t *testing.T) {
 	}
 }
 
-// If the second copy allocates a cluster of the copy, bytes of a deleted volume in the rest of that
-// cluster are overwritten.
+// If the second copy allocates a cluster cluster size of the copy, bytes of a deleted volume in the
+// rest of that cluster are overwritten.
 func TestSecondCopyContainsNoStaleBytes(t *testing.T) {
 	const mib = 1 << 20
 	for _, cluster := range []int64{mib, 3 * mib / 2, 5 * mib} {
@@ -70,7 +70,7 @@ func TestSecondCopyContainsNoStaleBytes(t *testing.T) {
 	}
 }
 
-// A prepared volume counts as empty only if all of it was read.
+// A prepared volume is reported as empty only if the whole volume was read.
 func TestPreparedVolumeIsNotMistakenForEmpty(t *testing.T) {
 	for at, empty := range map[int64]bool{-1: true, 2 * clusterBytes: false} {
 		f := preparable(t)
@@ -90,7 +90,7 @@ func TestPreparedVolumeIsNotMistakenForEmpty(t *testing.T) {
 	}
 }
 
-// A mark names a base only if the whole block is as Prepare writes it.
+// A mark contains a base only if the whole block is exactly as Prepare writes it.
 func TestMarkNamesItsBase(t *testing.T) {
 	block := func(text string) []byte { return append([]byte(text), make([]byte, markBytes-len(text))...) }
 	id := original.String()

@@ -10,10 +10,11 @@
 //
 // All state is stored on the volumes themselves. Until the copy is complete and verified, its first
 // 4 KiB contain a mark (mark.go), so that an interrupted copy is never mistaken for a complete one.
-// While it is copied, and then until Keep or DeleteOriginal, the original is exported to the move's
-// own node (NodeOf), so that no other node can attach it. The name of this node contains the copy's
-// UUID, so that DeleteOriginal accepts only the copy that the latest move has made.
+// From the start of the copy until Keep or DeleteOriginal, the original is exported to a node that
+// exists only for the move (NodeOf), so that no other node can attach it. The name of this node
+// contains the copy's UUID, so that DeleteOriginal accepts only the copy that the latest move has
+// made.
 //
-// Package move does not depend on targets, SPDK's RPCs or the implementation of connectors: it
-// calls CSI's controller service and a connector. Start reading at Mover.Copy (move.go).
+// Package move must not depend on targets, SPDK's RPCs or the implementation of connectors: it
+// calls the CSI controller service and a connector. Start reading at Mover.Copy (move.go).
 package move

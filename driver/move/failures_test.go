@@ -34,8 +34,8 @@ func devices(t *testing.T, fromFlag, toFlag int) *moving {
 	return m
 }
 
-// A read, write or flush that fails on either device fails the step of the copy, and so does the
-// end of the context.
+// If a read, write or flush fails on either device, or if the context ends, the step of the copy
+// fails.
 func TestFailedDeviceFailsTheStep(t *testing.T) {
 	const unreadable, readOnly = os.O_WRONLY, os.O_RDONLY
 	steps := map[string]func(ctx context.Context, m *moving) error{
@@ -68,8 +68,8 @@ func TestFailedDeviceFailsTheStep(t *testing.T) {
 	}
 }
 
-// A copy that has data where the original has none, or beyond the original's end, is not verified
-// until that data is cleared.
+// If a copy contains data where the original has none, or beyond the original's end, it fails
+// verification until that data is cleared.
 func TestDataBeyondTheOriginalIsCleared(t *testing.T) {
 	m := devices(t, os.O_RDONLY, os.O_RDWR)
 	require.NoError(t, m.differing(t.Context()))
@@ -84,14 +84,14 @@ func TestDataBeyondTheOriginalIsCleared(t *testing.T) {
 	assert.Equal(t, written, m.written.Load(), "nothing is left to clear")
 }
 
-// Each call that a command makes to the controller or the connector fails once. The command reports
-// the failure, the original keeps its data, and the repeated command succeeds.
+// Each call of a command to the controller or the connector fails once. The command reports the
+// failure, the original keeps its data, and the repeated command succeeds.
 func TestFailedCallFailsTheCommand(t *testing.T) {
 	commands := map[string]struct {
 		prepare func(f *farm)
 		do      func(f *farm) error
-		// leftOver is the number of last calls that only delete the snapshot that Prepare took.
-		// Their failure is logged.
+		// leftOver is the number of final calls that only delete the snapshot that Prepare took.
+		// Failures of these calls are only logged.
 		leftOver int
 	}{
 		"keep": {

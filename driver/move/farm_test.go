@@ -29,7 +29,7 @@ var (
 	snapshot = request.VolumeID{Target: "old", UUID: "7a6c1c0e-9a55-4bb1-8f0d-0a7f6f3c2d10"}
 )
 
-// The nodes of the moves to the two targets.
+// The nodes that exist only for the moves to the two targets.
 var (
 	mover      = NodeOf(original, copied)
 	otherMover = NodeOf(original, other)
@@ -43,8 +43,8 @@ var (
 	errUnknown  = errors.New("the proxy refuses")
 )
 
-// A farm simulates a controller and a connector, with files as volumes. The step-th call to either
-// of them fails, before or after it is executed.
+// A farm simulates a controller and a connector, with files as volumes. It makes the failAt-th call
+// fail, before or after executing it.
 type farm struct {
 	t       *testing.T
 	dir     string
@@ -57,7 +57,7 @@ type farm struct {
 	calls    int
 	failAt   int
 	executed bool
-	// dies makes all calls after the step-th fail as well.
+	// dies makes all later calls fail as well.
 	dies bool
 	// requires is the authentication method that CreateVolume puts into volume contexts.
 	requires string
@@ -68,7 +68,7 @@ type farm struct {
 	// allocated returns the allocated clusters of a volume. If allocated is nil, the clusters are
 	// unknown.
 	allocated func(id string) (inventory.Allocation, error)
-	cluster   int64 // in bytes, for tests that need it
+	cluster   int64 // cluster size in bytes, for tests that need it
 	// copies contains the id of the next copy on each target.
 	copies map[string]request.VolumeID
 	// next is the id of the next snapshot.
@@ -90,7 +90,7 @@ func (f *farm) mover() Mover {
 	return Mover{Controller: f, Connector: func(node string) (connect.Connector, error) { return connector{f, node}, nil }, Pause: time.Nanosecond}
 }
 
-// restart ends all processes, and lets calls succeed again.
+// restart ends all simulated processes, and lets calls succeed again.
 func (f *farm) restart() { f.dies, f.failAt, f.attached = false, 0, map[string]int{} }
 
 // A connector connects to the targets of a farm as a node.
@@ -273,7 +273,7 @@ func (f *farm) id(e connect.Export) string {
 
 func (f connector) Connect(_ context.Context, e connect.Export) (connect.Device, error) {
 	before, after := f.fails()
-	if before != nil || after != nil { // Connect undoes its steps
+	if before != nil || after != nil { // a failed Connect undoes its steps
 		return connect.Device{}, errInjected
 	}
 	id := f.id(e)

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Keep lets nodes attach the original again, and deletes the snapshot that Prepare has taken. The
-// copy remains unchanged. From then on, DeleteOriginal refuses the copy.
+// Keep allows nodes to attach the original again, and deletes the snapshot that Prepare has taken.
+// The copy remains unchanged, but DeleteOriginal no longer accepts it.
 func (m Mover) Keep(ctx context.Context, id request.VolumeID) error {
 	was, err := m.Controller.Inspect(ctx, id, oldNodeOf(id))
 	if err != nil {
@@ -66,7 +66,7 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, 
 }
 
 // isComplete fails unless a volume is a complete copy of the original. The copy may already be
-// published to a node, which happens only once the copy is complete.
+// published to a node, which is possible only after the copy is complete.
 func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID, copyContext map[string]string) (err error) {
 	node := NodeOf(original, copied)
 	is, err := m.Controller.Inspect(ctx, copied, node)
@@ -92,7 +92,7 @@ func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID
 	}
 	found, _, err := examine(d, original.String(), mayFormat)
 	if err == nil && (mayFormat || found == unfinished) {
-		return errors.Join(ErrUnfinished, closeDevice()) // the copy stays published, as it was during copying
+		return errors.Join(ErrUnfinished, closeDevice()) // the copy remains published, as it was during copying
 	}
 	return errors.Join(err, m.withdraw(closeDevice, copied.String(), node))
 }

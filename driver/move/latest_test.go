@@ -18,8 +18,8 @@ import (
 // small is the size of volumes in tests that move them many times.
 const small = 3 * markBytes
 
-// A volume is copied, nodes write to it again, and a move to another target is killed at each of
-// its calls. The first copy, which lacks the new data, is never accepted.
+// A volume is copied, nodes write to it again, and a second move, to another target, is killed at
+// each of its calls. The first copy, which lacks the new data, is never accepted.
 func TestOnlyTheLatestCopyIsAccepted(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {
@@ -60,9 +60,9 @@ func TestOnlyTheLatestCopyIsAccepted(t *testing.T) {
 	assert.Greater(t, points, 20)
 }
 
-// A volume is copied, and nodes write to it again. The complete copy is not accepted, and not
-// compared with the volume while the volume is locked, because only the lock shows that no node
-// could write to the volume since it was copied.
+// A volume is copied, and nodes write to it again. The complete copy is no longer accepted, not
+// even for a comparison under a new lock: only an uninterrupted lock shows that no node can have
+// written to the volume since it was copied.
 func TestCopyIsNotAcceptedAfterKeep(t *testing.T) {
 	f := newFarm(t, random()[:small])
 	_, err := f.mover().Copy(t.Context(), original, nil, nil)
@@ -74,7 +74,7 @@ func TestCopyIsNotAcceptedAfterKeep(t *testing.T) {
 	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrNotLocked)
 }
 
-// The lock of an earlier release does not show to which copy it belongs.
+// The lock of an earlier release does not identify its copy.
 func TestLockOfAnEarlierReleaseIsNotAccepted(t *testing.T) {
 	f := newFarm(t, random()[:small])
 	_, err := f.mover().Copy(t.Context(), original, nil, nil)
@@ -90,9 +90,9 @@ func TestLockOfAnEarlierReleaseIsNotAccepted(t *testing.T) {
 	assert.Empty(t, f.node)
 }
 
-// After any sequence of moves to two targets, with and without --prepare, that are killed at any of
-// their calls, releases, writes and deletions of copies, the original is deleted only if the copy
-// has its data.
+// The test runs random sequences of moves to two targets, with and without --prepare and killed at
+// any of their calls, of releases, of writes, and of deletions of copies. The original is deleted
+// only if the copy contains its data.
 func TestOriginalIsDeletedOnlyIfTheCopyHasItsData(t *testing.T) {
 	deleted, refused := 0, map[error]int{}
 	for seed := range uint64(200) {

@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// markBytes is the size of the mark. It fits in one block of any device, so it can be written and
-// replaced atomically.
+// markBytes is the size of the mark. The mark fits in one block of any device, so it can be written
+// and replaced atomically.
 const markBytes = 4096
 
 // markOf returns the contents of the first block of an unfinished copy of a volume. The mark cannot
@@ -37,11 +37,11 @@ func readMark(first []byte, source string) (base string, marked bool) {
 	return base, marked
 }
 
-// A condition is the state in which a copy was found.
+// A condition is the state of a copy.
 type condition int
 
 const (
-	fresh      condition = iota // created but never written to
+	fresh      condition = iota // created, but never written to
 	unfinished                  // starts with the mark
 	finished                    // complete, and possibly written to since then
 )

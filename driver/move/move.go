@@ -24,8 +24,8 @@ var (
 	// ErrDiffers means that the copy's contents differ from the original's. The original is
 	// unchanged.
 	ErrDiffers = errors.New("the copy differs from the original")
-	// ErrChanged means that while the original was being copied, it was resized, or some of its
-	// clusters were allocated or freed.
+	// ErrChanged means that the original was resized, or clusters of it were allocated or freed,
+	// while it was being copied.
 	ErrChanged = errors.New("the original was written to or resized while it was copied")
 	// ErrCopied means that the volume has been copied before, and that the original or the copy has
 	// changed since then.
@@ -34,9 +34,10 @@ var (
 	ErrUnfinished = errors.New("the copy is not complete: repeat the move")
 	// ErrNotLocked means that another node may have attached the original since it was copied.
 	ErrNotLocked = errors.New("other nodes could have attached the original since it was copied")
-	// ErrOtherCopy means that the latest move of the volume makes, or has made, a different copy.
+	// ErrOtherCopy means that the latest move of the volume is making, or has made, a different
+	// copy.
 	ErrOtherCopy = errors.New("the latest move of the volume makes a different copy")
-	// ErrOldLock means that an earlier release has locked the original, without recording the copy.
+	// ErrOldLock means that an earlier release has locked the original without recording the copy.
 	ErrOldLock = errors.New("a move by an earlier release of spdk-csi has locked the volume, and has not recorded its copy")
 )
 
@@ -50,11 +51,11 @@ type Controller interface {
 	ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error)
 	// Inspect describes a volume, including whether it is published to a node.
 	Inspect(ctx context.Context, id request.VolumeID, nodeID string) (inventory.Inspected, error)
-	// Allocated reports which clusters of a volume are allocated or, if base is not empty, which
-	// ones may differ from those of the snapshot with the UUID base.
+	// Allocated reports which clusters of a volume are allocated or, if base is not empty, may
+	// differ from the snapshot with the UUID base.
 	Allocated(ctx context.Context, id request.VolumeID, base string) (inventory.Allocation, error)
-	// FindNamed returns the ids of the snapshot and of the volume that were created with these
-	// names on the target of a volume. An id is empty if the object does not exist.
+	// FindNamed returns the ids of the snapshot and the volume that were created with the given
+	// names on the target of volume id. An id is empty if the object does not exist.
 	FindNamed(ctx context.Context, id request.VolumeID, snapshotName, volumeName string) (snapshot, volume string, err error)
 }
 
@@ -66,17 +67,17 @@ type Mover struct {
 	// Topology contains the labels of this machine, which determine the target addresses that it
 	// uses.
 	Topology map[string]string
-	// Secrets contains the keys with which nodes authenticate, as in a StorageClass's Secret.
-	// Secrets is needed if a volume requires authentication.
+	// Secrets contains the keys that nodes use to authenticate, as in the Secret of a StorageClass.
+	// It is required if a volume requires authentication.
 	Secrets map[string]string
-	// Filesystem means that Kubernetes mounts the file system on the volume. Other volumes may be
-	// raw block devices, which are not copied to a target that may load lvstores or RAIDs from
-	// their contents.
+	// Filesystem means that Kubernetes mounts the file system on the volume. If it is false, the
+	// volume may be a raw block device, which is not copied to a target that may load lvstores or
+	// RAIDs from its contents.
 	Filesystem bool
-	// VerifyAll makes Copy verify the copy by reading both volumes completely, even the clusters
-	// that are not allocated.
+	// VerifyAll makes Copy verify the copy by reading both volumes completely, including
+	// unallocated clusters.
 	VerifyAll bool
-	// Log receives the reason if Copy has to read more than the allocated clusters.
+	// If Copy must read more than the allocated clusters, it logs the reason to Log.
 	Log *slog.Logger
 	// Pause is the time between attempts of the last query about the original. 0 means 5 s.
 	Pause time.Duration
@@ -84,16 +85,17 @@ type Mover struct {
 	Progress func(Progress)
 }
 
-// NodeOf returns the node to which a volume and its copy are published while it is moved. It
-// depends on the copy, so that the lock on the original shows which copy the latest move makes.
+// NodeOf returns the node that a volume and its copy are published to during a move. The name of
+// the node depends on the copy, so that the lock on the original identifies the copy of the latest
+// move.
 func NodeOf(original, copied request.VolumeID) string {
 	return hostname.MoveNode(original.UUID, copied.UUID)
 }
 
-// oldNodeOf returns the node to which earlier releases published a volume while it was moved.
+// oldNodeOf returns the node that earlier releases published a volume to during a move.
 func oldNodeOf(original request.VolumeID) string { return "move-" + original.UUID }
 
-// Progress describes how much of a copy is done.
+// Progress describes the progress of one phase of a move.
 type Progress struct {
 	Phase       string // "copy" or "verify"
 	Done, Total int64  // bytes
@@ -102,14 +104,14 @@ type Progress struct {
 // A Result describes a verified copy.
 type Result struct {
 	Volume *csi.Volume
-	// SHA256 is the hash of the original's contents, and of the copy's first SizeBytes. It is empty
-	// if only the changes since Prepare were read.
+	// SHA256 is the hash of the original's contents, which equal the first SizeBytes of the copy.
+	// It is empty if only the changes since Prepare were read.
 	SHA256    string
 	SizeBytes int64
 	// WrittenBytes is less than SizeBytes if parts of the copy already matched, or were zero in the
 	// original.
 	WrittenBytes int64
-	// ReadBytes is the number of bytes read from the original, to copy and to verify it.
+	// ReadBytes is the number of bytes read from the original for copying and verification.
 	ReadBytes int64
 	// Empty means that all bytes in the volume are zero.
 	Empty bool
@@ -127,13 +129,13 @@ type moving struct {
 	done, written atomic.Int64
 }
 
-// Copy copies a volume to a new one that is created with the parameters of a StorageClass, and
+// Copy copies a volume to a new volume, which it creates with the parameters of a StorageClass, and
 // verifies the copy. volumeContext is the original's volume context, as in its PersistentVolume; it
 // may be nil if the original does not require authentication. Copy fails while the volume is
 // published to a node. After Copy succeeds, nodes cannot attach the original until Keep or
 // DeleteOriginal is called. If Copy fails, the original is unchanged, and a repeated Copy continues
-// where the first one stopped. A complete copy is only verified. After Prepare, Copy only copies
-// what has changed since then.
+// where the failed call stopped. A complete copy is only verified. After Prepare, Copy copies only
+// the changes since Prepare.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	was, err := m.Controller.Inspect(ctx, id, oldNodeOf(id))
 	switch {
@@ -156,8 +158,8 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 		return Result{}, fmt.Errorf("volume %s: %w, %s, and has locked the volume: repeat the move with the parameters of that copy; or use --keep-original, and then move the volume to %s", id, ErrOtherCopy, was.CopyUUID, copyID)
 	}
 
-	// Lock the original for this copy only after the copy has been marked as unfinished. So if the
-	// original is locked and the copy has no mark, this copy was completed under this lock.
+	// Lock the original for this copy only after the copy has been marked as unfinished. A copy
+	// without a mark, whose original is locked, was therefore completed under this lock.
 	prepared, isNew, err := m.stopPrepare(ctx, id, result.Volume)
 	if err != nil {
 		return Result{}, err
@@ -229,7 +231,7 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	default:
 		m.warn("everything is copied again, because the copy was not locked since --prepare", "volume", result.id())
 	}
-	if base != "" { // from the first write on, the copy does not equal base
+	if base != "" { // after the first write, the copy no longer equals base
 		if err = copied.setFirst(markOf(id.String(), "")); err != nil {
 			return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
 		}
@@ -271,7 +273,7 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	return result, nil
 }
 
-// createCopy creates the copy of a volume, or finds the one that an earlier call created.
+// createCopy creates the copy of a volume, or finds the copy that an earlier call created.
 func (m Mover) createCopy(ctx context.Context, id request.VolumeID, size int64, parameters map[string]string) (*csi.Volume, error) {
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: request.MoveCopyName(id.UUID), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
@@ -283,13 +285,13 @@ func (m Mover) createCopy(ctx context.Context, id request.VolumeID, size int64, 
 	return created.GetVolume(), err
 }
 
-// onlyRead makes publish treat the volume as one with a file system. This treatment is safe for any
+// onlyRead makes publish treat a volume as a volume with a file system. This is safe for any
 // contents, because the move only reads the volume.
 const onlyRead = true
 
-// capability returns the capability that the move requests. A move needs no file system, but
-// requests one for volumes that have one, because the controller refuses raw block volumes on
-// targets that may load lvstores or RAIDs from the contents of volumes.
+// capability returns the capability that the move requests. A move does not mount volumes, but
+// requests a mounted volume if the volume has a file system, because the controller refuses raw
+// block volumes on targets that may load lvstores or RAIDs from them.
 func capability(filesystem bool) *csi.VolumeCapability {
 	c := &csi.VolumeCapability{
 		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
@@ -325,7 +327,7 @@ func (m Mover) verify(ctx context.Context, state *moving, clusters *allocations)
 		state.from.allocated, state.to.allocated, state.only = nil, nil, nil
 	}
 	err = m.report(state, "verify", func() error { sum, err = state.verify(ctx); return err })
-	if err == nil && state.only != nil && !state.data { // the rest shows whether the volume is empty
+	if err == nil && state.only != nil && !state.data { // only the remaining chunks show whether the volume is empty
 		state.only = nil
 		return m.verify(ctx, state, clusters)
 	}

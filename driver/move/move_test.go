@@ -88,8 +88,8 @@ func TestMoveCopiesTheVolume(t *testing.T) {
 	assert.Empty(t, f.node)
 }
 
-// If a move fails or is killed at any of its calls, the original remains unchanged, and repeating
-// the move completes it. An unfinished copy is never mistaken for a complete one.
+// If a move fails or is killed at any of its calls, the original remains unchanged, and a repeated
+// move succeeds. An unfinished copy is never mistaken for a complete copy.
 func TestInterruptedMoveIsCompleted(t *testing.T) {
 	want := random()[:chunkBytes+3*markBytes]
 	points, retried := 0, 0
@@ -105,7 +105,7 @@ func TestInterruptedMoveIsCompleted(t *testing.T) {
 			points++
 			where := fmt.Sprintf("call %d, executed %v: %v", at, executed, err)
 			assert.Equal(t, want, f.contents(original), where)
-			if err == nil { // the last query about the original is repeated, and a failure to look for a snapshot is logged
+			if err == nil { // the last query about the original is retried, and a failed search for a snapshot is only logged
 				retried++
 				assert.Equal(t, want, f.contents(copied), where)
 				continue
@@ -133,8 +133,8 @@ func TestInterruptedMoveIsCompleted(t *testing.T) {
 }
 
 // TestInterruptedSecondMoveKeepsTheNewerOriginal completes a move, lets nodes write to the original
-// again, and stops a second move at each of its calls. At that point, only the original contains
-// the new data.
+// again, and stops a second move at each of its calls. Until then, only the original contains the
+// new data.
 func TestInterruptedSecondMoveKeepsTheNewerOriginal(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {
@@ -180,7 +180,7 @@ func TestInterruptedCopyContinues(t *testing.T) {
 	assert.Zero(t, f.attached[original.String()]+f.attached[copied.String()])
 	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrNotLocked)
 
-	// Even if the target has lost the export, an unfinished copy is recognized by its mark.
+	// The mark identifies an unfinished copy even if the target has lost the export.
 	require.NoError(t, os.WriteFile(f.file(copied.String()), append(markOf(original.String(), ""), want[markBytes:]...), 0o600))
 	f.node = map[string]string{original.String(): mover}
 	f.used[copied.String()] = true
@@ -229,7 +229,8 @@ func TestMoveRefusesVolumesInUse(t *testing.T) {
 	_, err = f.mover().Copy(t.Context(), request.VolumeID{Target: "old", UUID: copied.UUID}, nil, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 
-	// DeleteOriginal must refuse a volume that is not the copy, or to which a node has written.
+	// DeleteOriginal must refuse a volume that is not the copy, and a copy that a node has written
+	// to.
 	newer := append([]byte("newer"), random()[5:]...)
 	require.NoError(t, os.WriteFile(f.file(copied.String()), newer, 0o600))
 	f.named[copied.String()] = request.MoveCopyName(original.UUID)
@@ -293,7 +294,8 @@ func (b busy) Connect(ctx context.Context, e connect.Export) (connect.Device, er
 	return d, err
 }
 
-// Of two moves of a volume, the one that cannot open the original leaves it locked for the other.
+// If another move of the volume has opened the original, this move fails and leaves the original
+// locked for the other move.
 func TestOriginalStaysLockedForTheOtherMove(t *testing.T) {
 	f := newFarm(t, random())
 	m := f.mover()

@@ -17,19 +17,18 @@ var (
 	ErrLocked = errors.New("a move of the volume has begun: repeat the command without --prepare")
 	// ErrPrepared means that the copy has been prepared before.
 	ErrPrepared = errors.New("already prepared: stop the pods, and repeat the command without --prepare; or see docs/moving.md to begin again with the current data")
-	// ErrOtherBase means that the copy contains data that is not from the snapshot of this
-	// preparation.
+	// ErrOtherBase means that the copy contains data of a different snapshot.
 	ErrOtherBase = errors.New("the unfinished copy was started from a different snapshot: delete the copy (spdk-csi doctor --delete-volume), and repeat the command; or move the volume without --prepare")
 )
 
-// PrepareNodeOf returns the node to which a copy is published until the volume is moved. It differs
-// from NodeOf, so that a move that withdraws the copy from this node stops all writes of an earlier
-// Prepare.
+// PrepareNodeOf returns the node that a copy is published to until the volume is moved. It differs
+// from NodeOf, so that a move can stop all writes of an earlier Prepare by withdrawing the copy
+// from this node.
 func PrepareNodeOf(id request.VolumeID) string { return request.MovePrepareNode(id.UUID) }
 
 // Prepare takes a snapshot of a volume that nodes may be using, copies the snapshot, and verifies
-// the copy. A later Copy then copies only what has changed since the snapshot. Its parameters are
-// those of Copy. The snapshot exists until Copy succeeds, or until Keep or DeleteOriginal is
+// the copy. A later Copy then copies only the changes since the snapshot. Prepare has the same
+// parameters as Copy. The snapshot exists until Copy succeeds, or until Keep or DeleteOriginal is
 // called. If Prepare fails, a repeated Prepare continues with the same snapshot.
 func (m Mover) Prepare(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	node := PrepareNodeOf(id)
@@ -92,7 +91,7 @@ func (m Mover) prepareFrom(ctx context.Context, original request.VolumeID, snaps
 	}
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: request.MoveSourceName(original.UUID), VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)}, CapacityRange: &csi.CapacityRange{RequiredBytes: 1},
-		// Since nothing is written, nothing has to be cleared. Some releases cannot clear clones.
+		// Nothing is written, so nothing must be cleared. Some releases cannot clear clones.
 		Parameters:          map[string]string{"clearMethod": "unmap-may-expose-deleted-data"},
 		VolumeContentSource: &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot}}},
 	})
@@ -156,8 +155,8 @@ func (m Mover) prepareFrom(ctx context.Context, original request.VolumeID, snaps
 }
 
 // stopPrepare withdraws the copy from the node of Prepare, so that an earlier Prepare that is still
-// running cannot write to it. prepared reports whether only that node could write to the copy, and
-// isNew whether the copy had never been used before it was withdrawn.
+// running can no longer write to the copy. prepared reports whether only that node could write to
+// the copy. isNew reports whether the copy had never been used before it was withdrawn.
 func (m Mover) stopPrepare(ctx context.Context, original request.VolumeID, copied *csi.Volume) (prepared, isNew bool, err error) {
 	id, err := request.ParseVolumeID(copied.GetVolumeId())
 	if err != nil {
@@ -207,7 +206,7 @@ func (m Mover) discard(ctx context.Context, original request.VolumeID) error {
 	return nil
 }
 
-// discardOrWarn is like discard, but only logs a failure.
+// discardOrWarn is like discard, but logs a failure instead of returning it.
 func (m Mover) discardOrWarn(ctx context.Context, original request.VolumeID) {
 	if err := m.discard(ctx, original); err != nil {
 		m.warn("what --prepare created was not deleted: repeat the command, or delete what spdk-csi doctor reports", "volume", original, "error", err)

@@ -17,7 +17,8 @@ import (
 
 const worker = "worker-1"
 
-// preparable returns a farm whose original is used by a node and contains data in clusters 0 and 2.
+// preparable returns a farm in which a node is using the original, which contains data in clusters
+// 0 and 2.
 func preparable(t *testing.T) *farm { return preparableOf(t, clusterBytes) }
 
 func preparableOf(t *testing.T, cluster int64) *farm {
@@ -40,7 +41,7 @@ func preparableOf(t *testing.T, cluster int64) *farm {
 	return f
 }
 
-// differing returns the clusters of a volume whose contents differ from those of base.
+// differing returns the clusters of a volume that differ from base.
 func (f *farm) differing(id string, base []byte) inventory.Allocation {
 	text, err := os.ReadFile(f.file(id))
 	require.NoError(f.t, err)
@@ -111,7 +112,7 @@ func TestSecondCopyCopiesOnlyChanges(t *testing.T) {
 	assert.NotEmpty(t, again.SHA256)
 }
 
-// If it is uncertain whether the copy equals the base, or which clusters have changed since,
+// If it is uncertain whether the copy equals the base, or which clusters have changed since then,
 // everything is copied and verified. Each case damages a cluster of the copy that is unchanged in
 // the original.
 func TestUncertainBaseIsNotUsed(t *testing.T) {
@@ -187,8 +188,8 @@ func TestVerifyAllVerifiesAPreparedCopy(t *testing.T) {
 	f.checkMoved("repeated")
 }
 
-// A move that fails after its first write has removed the base from the mark, because the copy no
-// longer equals the base. Meanwhile, the original can become as it was in the snapshot.
+// A move removes the base from the mark before its first write, because the copy then no longer
+// equals the base. After a failed move, the original may even become equal to the snapshot again.
 func TestInterruptedSecondCopyForgetsTheBase(t *testing.T) {
 	for want, interrupt := range map[error]func(f *farm, cancel func(error)){
 		errInjected: func(_ *farm, cancel func(error)) { cancel(errInjected) },
@@ -216,8 +217,8 @@ func TestInterruptedSecondCopyForgetsTheBase(t *testing.T) {
 	}
 }
 
-// If Prepare is killed at any of its calls, the mark never names a snapshot that the copy does not
-// equal, the node keeps the original, and both a repeated Prepare and a move succeed.
+// Prepare is killed at each of its calls. The mark never names a snapshot that differs from the
+// copy, the node can still use the original, and both a repeated Prepare and a move succeed.
 func TestKilledPrepareCanBeRepeated(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {
@@ -263,7 +264,7 @@ func TestKilledPrepareCanBeRepeated(t *testing.T) {
 	t.Logf("%d points", points)
 }
 
-// The same for a move after Prepare.
+// The move after Prepare is killed at each of its calls.
 func TestKilledSecondCopyCanBeRepeated(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {
@@ -306,8 +307,8 @@ func TestPrepareRefusesUnsuitableVolumes(t *testing.T) {
 	assert.Equal(t, markOf(original.String(), snapshot.UUID), f.contents(copied)[:markBytes])
 	assert.Equal(t, PrepareNodeOf(original), f.node[copied.String()])
 
-	// After Keep, the snapshot no longer exists, and a new one must not be copied over the old one,
-	// because a process that copies the old one may still be running.
+	// After Keep, the snapshot no longer exists. A new snapshot must not be copied to the same
+	// copy, because a process that copies the old snapshot may still be running.
 	require.NoError(t, f.mover().Keep(t.Context(), original))
 	assert.Len(t, f.named, 2)
 	_, err = f.mover().Prepare(t.Context(), original, nil, nil)
@@ -336,7 +337,7 @@ func TestPreparedCopyIsNotComplete(t *testing.T) {
 	}
 }
 
-// If the changes since the snapshot cannot be listed, Prepare copies the snapshot, but records no
+// If the changes since the snapshot cannot be listed, Prepare copies the snapshot but records no
 // base. If the temporary volume was written to, Prepare fails.
 func TestPrepareRecordsOnlyACertainBase(t *testing.T) {
 	for name, c := range map[string]struct {

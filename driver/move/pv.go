@@ -18,7 +18,7 @@ import (
 // ErrPV means that the input is not a PersistentVolume of this driver.
 var ErrPV = errors.New("invalid PersistentVolume")
 
-// A PV is a PersistentVolume as `kubectl get pv NAME -o json` prints it. Fields that a move does
+// A PV is a PersistentVolume as printed by `kubectl get pv NAME -o json`. Fields that a move does
 // not affect remain unchanged.
 type PV struct {
 	object, spec, csi map[string]any
@@ -26,7 +26,7 @@ type PV struct {
 	Volume            request.VolumeID
 	// Context contains the volume context.
 	Context map[string]string
-	// Filesystem reports whether Kubernetes mounts the volume. If not, the volume is a raw block
+	// Filesystem reports whether Kubernetes mounts the volume. Otherwise, the volume is a raw block
 	// device.
 	Filesystem bool
 }
@@ -65,16 +65,16 @@ func ParsePV(text []byte, driver string) (PV, error) {
 	return p, nil
 }
 
-// ofTheOld lists the volume attributes that describe a volume's location. In the copy's
-// PersistentVolume, these attributes are replaced by those of the copy.
+// ofTheOld lists the volume attributes that describe the location of a volume. The PersistentVolume
+// of the copy contains the copy's attributes instead.
 var ofTheOld = []string{
 	connect.KeyTargetType, connect.KeyTargetAddr, connect.KeyTargetPort, connect.KeyTargetAddrs, connect.KeyNQN, connect.KeyIQN,
 	connect.KeyModel, connect.KeyLvolSize, connect.KeyNSUUID, connect.KeyLoopDir, request.KeyStore, request.KeyMayFormat, hostauth.KeyMethod,
 }
 
-// For returns the PersistentVolume of a copy, as JSON. The PersistentVolume has a new name, because
-// the name and the volume of a PersistentVolume cannot be changed. Only the original's
-// PersistentVolumeClaim may bind to it.
+// For returns the PersistentVolume of a copy, as JSON. It has a new name, because the name and the
+// volume of a PersistentVolume cannot be changed. Only the original's PersistentVolumeClaim may
+// bind to it.
 func (p PV) For(r Result) ([]byte, error) {
 	id, err := request.ParseVolumeID(r.id())
 	if err != nil {
@@ -108,7 +108,7 @@ func (p PV) For(r Result) ([]byte, error) {
 	return json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}, "", "  ")
 }
 
-// annotations returns the annotations that the sidecars set on volumes that they created, including
+// annotations returns the annotations that sidecars set on the volumes that they create, including
 // the Secret for deletion.
 func annotations(object any) map[string]any {
 	kept := map[string]any{}

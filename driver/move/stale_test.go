@@ -58,15 +58,15 @@ func (d *staleDisk) allocate(t *testing.T, path string) inventory.Allocation {
 	return a
 }
 
-// For all sizes of clusters and volumes, no bytes of deleted volumes remain in a copy. No stale
-// bytes remain in clusters that were allocated when zeros were written for other clusters, or
-// beyond the original's end.
+// For all sizes of clusters and volumes, no bytes of deleted volumes remain in a copy, including
+// beyond the original's end and in clusters that were allocated by writing zeros to a neighboring
+// cluster.
 func TestCopyContainsNoStaleBytes(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct {
 		size, copied, cluster int64
 		data                  []int64 // chunks of the original that are not zero
-		unknown               bool    // the copy's clusters are unknown
+		unknown               bool    // the clusters of the copy are unknown
 	}{
 		"clusters like chunks":               {size: 12 * mib, copied: 12 * mib, cluster: mib, data: []int64{0, 3}},
 		"larger clusters":                    {size: 12 * mib, copied: 12 * mib, cluster: 4 * mib, data: []int64{0, 5}},
@@ -97,7 +97,7 @@ func TestCopyContainsNoStaleBytes(t *testing.T) {
 			}
 			_, err := f.mover().Copy(t.Context(), original, nil, nil)
 			require.NoError(t, err)
-			disk.allocate(t, f.file(copied.String())) // what the last writes allocated
+			disk.allocate(t, f.file(copied.String())) // allocate the clusters of the last writes
 			assert.True(t, bytes.Equal(want, f.contents(copied)))
 		})
 	}

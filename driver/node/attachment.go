@@ -54,7 +54,7 @@ func readAttachment(volumeID, node string, volume, published, topology map[strin
 		}
 	}
 	// A volume that was created as a copy is never formatted, even if the publish context allows
-	// it. If the volume was not published by a controller, only the volume context in its PV can
+	// formatting. If no controller published the volume, only the volume context in its PV can
 	// allow formatting.
 	a.mayFormat = m[request.KeyMayFormat] == "true" && volume[request.KeyMayFormat] != "false"
 	return a, nil

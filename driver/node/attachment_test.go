@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A volume is formatted only if one context allows it and none forbids it.
+// A volume is formatted only if one context allows formatting and no context forbids it.
 func TestFormattingRequiresPermission(t *testing.T) {
 	for name, c := range map[string]struct {
 		volume, published string
