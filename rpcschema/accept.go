@@ -209,7 +209,7 @@ func (m *acceptors) ref(name string) *acceptor {
 	a := &acceptor{}
 	m.shared[name] = a
 	if !m.fill(a, s) {
-		// Other acceptors may already refer to this one, so it must not accept anything.
+		// Other acceptors may already refer to this acceptor, so it must accept nothing.
 		*a = acceptor{enum: []any{}}
 	}
 	return a

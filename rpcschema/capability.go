@@ -66,6 +66,6 @@ var (
 	AcceptsLargeRequests = Capability{Release{26, 5}, "lib/jsonrpc/jsonrpc_internal.h: 5db1aed445"}
 )
 
-// Future is a release later than all others. It lacks every method and member that any release has
+// Future is later than all other releases. It lacks every method and member that any release has
 // removed.
 var Future = Release{99, 12}

@@ -42,7 +42,7 @@ type RPCPyWord struct {
 	// Sends is the value that rpc.py sends if the argument is omitted. nil means that it sends no
 	// value, or the schema's default.
 	Sends json.RawMessage `json:"sends,omitzero"`
-	// NotWith names a parameter whose option cannot be combined with this one in rpc.py.
+	// NotWith names a parameter whose option rpc.py cannot combine with this option.
 	NotWith string `json:"not-with,omitzero"`
 	// NonzeroUntil is the last release whose rpc.py does not send the value 0. An export for one
 	// release contains Nonzero instead.

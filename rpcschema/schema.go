@@ -54,7 +54,7 @@ type Schema struct {
 	Allocates *Allocates `json:"x-spdk-allocates"`
 	// Unit is the unit of a number: bytes, MiB, us, …
 	Unit string `json:"x-spdk-unit"`
-	// Replaces describes the older member that this one replaced.
+	// Replaces describes the older member that this member replaced.
 	Replaces *Replaces `json:"x-spdk-replaces"`
 	// Instead gives advice if the member was removed without a successor.
 	Instead string `json:"x-spdk-instead"`

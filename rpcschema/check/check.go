@@ -113,7 +113,7 @@ func (r *run) object(object map[string]any) {
 		r.complain(method, "", "must have a result or an error, not both")
 	case hasResult:
 		r.report.Results++
-		r.judge(method, "/result", r.Document.ValidateResult(method, result, r.Release))
+		r.addViolations(method, "/result", r.Document.ValidateResult(method, result, r.Release))
 	case hasError:
 		r.failure(method, failure)
 	}
@@ -165,7 +165,7 @@ func (r *run) params(method string, value any) {
 		r.complain(method, "/params", "must be an object of named parameters, not "+jsonrpc.TypeName(value))
 		return
 	}
-	r.judge(method, "/params", r.Document.ValidateParams(method, params, r.Release))
+	r.addViolations(method, "/params", r.Document.ValidateParams(method, params, r.Release))
 }
 
 // failure checks the form of an error. Error codes that the schema does not list are accepted,
@@ -185,8 +185,8 @@ func (r *run) failure(method string, value any) {
 	}
 }
 
-// judge converts a validation error to violations.
-func (r *run) judge(method, at string, err error) {
+// addViolations converts a validation error to violations.
+func (r *run) addViolations(method, at string, err error) {
 	var violations rpcschema.Violations
 	switch {
 	case err == nil:

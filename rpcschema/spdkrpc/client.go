@@ -137,7 +137,7 @@ func (c *Client) fit(ctx context.Context, method string, params any) (any, error
 	if err != nil {
 		return nil, unsent(method, err)
 	}
-	if err := c.judge(m, fitted, release); err != nil {
+	if err := c.validate(m, fitted, release); err != nil {
 		return nil, unsent(method, err)
 	}
 	switch {
@@ -155,9 +155,9 @@ func unsent(method string, err error) error {
 	return &Error{Method: method, Kind: InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "not sent", Err: err}
 }
 
-// judge checks parameters against the schema of the release. Even if validation is disabled, it
+// validate checks parameters against the schema of the release. Even if validation is disabled, it
 // refuses parameters that the release does not support.
-func (c *Client) judge(m *rpcschema.Method, params map[string]any, r rpcschema.Release) error {
+func (c *Client) validate(m *rpcschema.Method, params map[string]any, r rpcschema.Release) error {
 	if c.trusts {
 		return m.Knows(params, r)
 	}

@@ -244,7 +244,7 @@ func TestUnwrittenCallUsesPOST(t *testing.T) {
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 }
 
-// A server that does not read does not delay any caller past the caller's deadline.
+// A server that does not read delays no caller past its deadline.
 func TestCallsKeepTheirDeadlineIfServerDoesNotRead(t *testing.T) {
 	done := make(chan struct{})
 	_, h := behind(t, func(*websocket.Conn, *http.Request) { <-done })
@@ -298,8 +298,8 @@ func TestCallsUsePOSTWithoutStreams(t *testing.T) {
 	assert.True(t, h.streams.closed)
 }
 
-// A refused upgrade does not fail any call. The next attempt follows after a pause, which grows up
-// to a minute.
+// A refused upgrade fails no call. The next attempt follows after a pause, which grows up to a
+// minute.
 func TestRefusedStreamIsRetriedAfterAPause(t *testing.T) {
 	for _, status := range []int{401, 404, 429, 503, 200} {
 		p, h := behind(t, echo)

@@ -179,7 +179,7 @@ func (s *suite) call(method string, params any) (json.RawMessage, error) {
 // into result.
 func (s *suite) get(result any, method string, params any) {
 	s.Helper()
-	raw, err := s.settled(0, method, params)
+	raw, err := s.retryDuringDeletion(0, method, params)
 	require.NoError(s, err, "%s %v", method, params)
 	value, err := jsonrpc.DecodeValue(raw, jsonrpc.Limits{})
 	require.NoError(s, err, method)
@@ -205,7 +205,7 @@ func (s *suite) text(method string, params any) (text string) {
 // fails makes a call that the target must refuse with the given code.
 func (s *suite) fails(code int, method string, params any) {
 	s.Helper()
-	raw, err := s.settled(code, method, params)
+	raw, err := s.retryDuringDeletion(code, method, params)
 	var e *spdkrpc.Error
 	require.ErrorAs(s, err, &e, "%s %v succeeded with %s", method, params, raw)
 	if s.env.Validates && !s.valid(method, params) {
@@ -214,10 +214,10 @@ func (s *suite) fails(code int, method string, params any) {
 	require.Equal(s, code, e.Code, "%s %v: %v", method, params, err)
 }
 
-// settled makes a call on a subsystem. Releases before v24.09 may respond to a deletion before it
-// is complete, and they refuse other calls with -32603 until the deletion is complete. settled
-// retries such a call, unless -32603 is the expected code.
-func (s *suite) settled(code int, method string, params any) (raw json.RawMessage, err error) {
+// retryDuringDeletion makes a call on a subsystem. Releases before v24.09 may respond to a deletion
+// before it is complete, and they refuse other calls with -32603 until the deletion is complete.
+// retryDuringDeletion retries such a call, unless -32603 is the expected code.
+func (s *suite) retryDuringDeletion(code int, method string, params any) (raw json.RawMessage, err error) {
 	for range busyTries {
 		raw, err = s.call(method, params)
 		var e *spdkrpc.Error

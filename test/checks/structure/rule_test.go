@@ -24,7 +24,7 @@ func anyOf(roots ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, roots...) }
 }
 
-// others forbids all packages of this module except the named ones.
+// others forbids all packages of this module except the named packages.
 func others(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool {
 		return within(path, roots...) && !within(path, allowed...)

@@ -15,8 +15,8 @@ import (
 )
 
 // relay listens on a socket in front of the simulated target, and adds device I/O with latencies,
-// busy reactors, connected hosts, and NVMe devices, which the simulation lacks. The gate calls can
-// delay calls. The returned function stops the relay.
+// busy reactors, connected hosts, and NVMe devices, which the simulation lacks. Tests can delay
+// calls through the gate. The returned function stops the relay.
 func relay(path, target string, calls *gate) (stop func(), err error) {
 	listener, err := net.Listen("unix", path)
 	if err != nil {

@@ -89,7 +89,7 @@ func (g *target) start() {
 	g.onStart()
 }
 
-// kill ends the target with SIGKILL, so that it does not write anything more.
+// kill ends the target with SIGKILL, so that it writes nothing more.
 func (g *target) kill() {
 	if g.process == nil {
 		return

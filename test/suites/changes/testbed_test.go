@@ -245,7 +245,7 @@ func (w *testbed) compare(s, base *snapshot) (refused bool) {
 	if base == nil {
 		kind = "all"
 	}
-	return w.judge(kind, s, base, list, err)
+	return w.checkResult(kind, s, base, list, err)
 }
 
 // compareVolume checks an unused volume's allocated clusters, and its changes since each of several
@@ -253,15 +253,15 @@ func (w *testbed) compare(s, base *snapshot) (refused bool) {
 func (w *testbed) compareVolume(v *volume, bases ...*snapshot) {
 	s := &snapshot{v.uuid, w.content(v.uuid)}
 	list, err := w.query(p{"snapshot": v.uuid, "allow_volume": true}, s)
-	w.judge("volumes", s, nil, list, err)
+	w.checkResult("volumes", s, nil, list, err)
 	for _, base := range bases {
 		list, err := w.query(p{"snapshot": v.uuid, "base": base.uuid, "allow_volume": true}, s)
-		w.judge("volumes since a snapshot", s, base, list, err)
+		w.checkResult("volumes since a snapshot", s, base, list, err)
 	}
 }
 
-// judge checks and counts the result of a query of the given kind.
-func (w *testbed) judge(kind string, s, base *snapshot, list []bool, err error) (refused bool) {
+// checkResult checks and counts the result of a query of the given kind.
+func (w *testbed) checkResult(kind string, s, base *snapshot, list []bool, err error) (refused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var rpc *spdkrpc.Error

@@ -62,8 +62,8 @@ users: [{name: all, password_hash: %q, local: {users: ["%d"]}, roles: [admin]}]
 `
 )
 
-// through runs the suite through a proxy, as a user who is allowed to call all methods: over HTTPS,
-// or through the socket for programs on this host.
+// through runs the suite through a proxy, over HTTPS or through its local socket, as a user who may
+// call all methods.
 func through(t *testing.T, socket, targetDir string, local bool) {
 	https, programs := serveProxy(t, socket)
 	caller := https
@@ -73,9 +73,8 @@ func through(t *testing.T, socket, targetDir string, local bool) {
 	conformance.Run(t, conformance.Env{Caller: caller, Dir: targetDir, Validates: true})
 }
 
-// serveProxy starts a proxy for the target at a socket. It returns callers for a user who is
-// allowed to call all methods: one over HTTPS, and one through the proxy's socket for programs on
-// this host.
+// serveProxy starts a proxy for the target at a socket. It returns two callers for a user who may
+// call all methods: one over HTTPS, and one through the proxy's local socket.
 func serveProxy(t *testing.T, socket string) (https, local spdkrpc.Caller) {
 	dir := t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)

@@ -19,8 +19,8 @@ import (
 )
 
 func TestHelmTest(t *testing.T) {
-	// The check's first reading also counts volumes that other tests are creating or deleting as
-	// orphans.
+	// The first reading of the check also counts volumes as orphans that other tests are creating
+	// or deleting.
 	require.NoError(t, deletions.Wait())
 	n := newNamespace(t, "`helm test` passes")
 	_, err := env.driver.runHelm(t.Context(), "test", release, rolloutTimeout)

@@ -32,9 +32,9 @@ type namespace struct {
 	row     *result
 }
 
-// parallelNamespace creates a namespace for a test that runs concurrently with others. The test
-// must pass, although possibly more slowly, while a test with a disturbingNamespace restarts the
-// driver's pods or the proxy.
+// parallelNamespace creates a namespace for a test that runs concurrently with other tests. The
+// test must pass, although possibly more slowly, while a test with a disturbingNamespace restarts
+// the driver's pods or the proxy.
 func parallelNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
 	parallelTests <- struct{}{}
@@ -53,7 +53,7 @@ func disturbingNamespace(t *testing.T, proof string) *namespace {
 	return newNamespace(t, proof)
 }
 
-// newNamespace creates a namespace for a test that runs alone, before all others, because it
+// newNamespace creates a namespace for a test that runs alone, before all other tests, because it
 // disturbs pods that use volumes, or changes how new volumes are created. It also adds a row to the
 // table of results. When the test ends, the namespace and its volumes are deleted while other tests
 // run.

@@ -108,7 +108,7 @@ func TestUpstream(t *testing.T) {
 		reports[len(shards)], err = s.run(t.Context(), "alone", focus(alone))
 		require.NoError(t, err)
 	}
-	n.judge(slices.Concat(reports...))
+	n.countOutcomes(slices.Concat(reports...))
 }
 
 // unfit matches tests that this cluster cannot run, because they restart kubelet over SSH or need
@@ -119,8 +119,8 @@ func fits(test string) bool {
 	return !unfit.MatchString(test) && (*populator != "" || !strings.Contains(test, "any volume data source"))
 }
 
-// judge counts the outcomes, and reports an error for each test that failed.
-func (n *namespace) judge(specs []spec) {
+// countOutcomes counts the outcomes, and reports an error for each test that failed.
+func (n *namespace) countOutcomes(specs []spec) {
 	n.t.Helper()
 	counts, reasons := map[string]int{}, map[string]int{}
 	for _, s := range specs {

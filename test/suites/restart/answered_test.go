@@ -78,7 +78,7 @@ func (w *testbed) exportLvol(name string) {
 func TestConfirmedChangesSurviveTargetDeath(t *testing.T) {
 	w := newNVMfTestbed(t)
 	w.createLvol("v")
-	w.settled()
+	w.awaitSaved()
 	const old, fenced, next = host + "3", host + "8", host + "4"
 	n := nqn + "v"
 	for _, step := range []struct {
@@ -110,8 +110,8 @@ func TestConfirmedChangesSurviveTargetDeath(t *testing.T) {
 }
 
 // A volume is deleted, alone or with its lvstore, and the target is killed before the deletion is
-// saved. Afterwards, the proxy does not report anything as missing, the export can be removed, and
-// new exports are saved.
+// saved. Afterwards, the proxy reports nothing as missing, the export can be removed, and new
+// exports are saved.
 func TestUnsavedDeletionSurvivesTargetDeath(t *testing.T) {
 	for name, c := range map[string]struct {
 		method string
@@ -124,7 +124,7 @@ func TestUnsavedDeletionSurvivesTargetDeath(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/proxy restarted %t", name, restarted), func(t *testing.T) {
 				w := newNVMfTestbed(t)
 				w.exportLvol("rv1")
-				w.settled()
+				w.awaitSaved()
 				w.call(c.method, c.params, nil)
 				w.kill()
 				if restarted {
@@ -160,7 +160,7 @@ func TestUnsavedDeletionSurvivesTargetDeath(t *testing.T) {
 func TestUncertainLvstoreDeletionKeepsExports(t *testing.T) {
 	w := newNVMfTestbed(t)
 	w.exportLvol("rv1")
-	w.settled()
+	w.awaitSaved()
 	var found []spdkrpc.BdevInfo
 	w.call("bdev_get_bdevs", p{"name": "lvs0/rv1"}, &found)
 	w.kill()

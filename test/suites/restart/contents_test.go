@@ -114,7 +114,7 @@ func partitionTable(blocks uint64) []byte {
 	return image
 }
 
-// mutate changes random bytes, most of them near others that are not 0.
+// mutate changes random bytes, most of them near bytes that are not 0.
 func mutate(r *rand.Rand, image []byte) {
 	for range 1 + r.IntN(100) {
 		at := r.IntN(len(image))

@@ -65,7 +65,7 @@ func newDriverTestbed(t *testing.T, transport export.Transport) *driverTestbed {
 		node["targetType"], node["targetPort"] = "iscsi", "3260"
 		d.call("iscsi_create_portal_group", p{"tag": 1, "portals": []p{{"host": "127.0.0.1", "port": "3260"}}}, nil)
 	}
-	d.settled()
+	d.awaitSaved()
 	d.relay, node["rpcURL"] = d.newRelay(func() { d.kill(); d.again() })
 	d.Controller = d.controller(node)
 	// The objects that the first export creates for all later exports are kept.

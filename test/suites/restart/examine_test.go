@@ -39,7 +39,7 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	assert.Equal(t, new(true), w.examines())
 	w.populate()
 	w.call("bdev_passthru_delete", p{"name": "pt0"}, nil) // it is on top of a volume
-	w.settled()
+	w.awaitSaved()
 	before := w.state()
 	// A host could have written the lvstore nested to its volume.
 	w.call("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": "vm", "size_in_mib": 64}, nil)

@@ -338,7 +338,7 @@ func (h *hostileTenant) run() {
 			h.step(fmt.Sprintf("v%d.%d", round, i))
 		}
 		if h.random.IntN(2) == 0 {
-			h.settled()
+			h.awaitSaved()
 		}
 		h.kill()
 		h.done = append(h.done, "the target is killed")

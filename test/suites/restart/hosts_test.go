@@ -144,7 +144,7 @@ func (w *testbed) export(by spdkrpc.Caller, nqn, bdev string) error {
 }
 
 // copyData runs spdk_dd as a host of a subsystem. On a busy machine, spdk_dd may be unable to
-// connect within its own timeout of several seconds. If so, spdk_dd has not copied anything, and is
+// connect within its own timeout of several seconds. In that case, it has copied nothing, and is
 // started again.
 func (w *testbed) copyData(nqn string, args ...string) {
 	w.t.Helper()

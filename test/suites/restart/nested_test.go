@@ -92,7 +92,7 @@ func TestDriverPlacesNothingInsideAVolume(t *testing.T) {
 	// some of the space is reserved for writes to thin volumes
 	full, err := create("pvc-full", int64(stores[0].Free)-60, false)
 	require.NoError(t, err)
-	w.settled()
+	w.awaitSaved()
 
 	var small []string
 	for _, when := range []string{"from the snapshot", "from the volume"} {
@@ -117,7 +117,7 @@ func TestDriverPlacesNothingInsideAVolume(t *testing.T) {
 		assert.Contains(t, found[doctor.Nested], "lvstore lvs1 ", when)
 		_, err = c.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: snapshot.Snapshot.SnapshotId})
 		require.NoError(t, err, "it may be deleted repeatedly")
-		w.settled()
+		w.awaitSaved()
 		w.killed()
 		require.Eventually(t, func() bool { return len(w.stores()) == 2 }, long, 50*time.Millisecond)
 	}

@@ -117,14 +117,14 @@ func TestTenantWrittenMetadataIsNotLoaded(t *testing.T) {
 	var twin string
 	require.NoError(t, a.red.Call(t.Context(), "bdev_lvol_create", p{"lvs_name": "lvs-red", "lvol_name": "twin", "size_in_mib": 64, "thin_provision": true}, &twin))
 	w.write(a.red, twin, w.forge("lvs-blue", forgedLvol{name: "secret", uuid: a.victim, parent: a.snapshot}))
-	w.settled()
+	w.awaitSaved()
 	for range 2 {
 		assert.Equal(t, []string{"lvs-blue", "lvs-red"}, w.stores())
 		var victim []struct{ Aliases []string }
 		w.call("bdev_get_bdevs", p{"name": a.victim}, &victim)
 		assert.Equal(t, []string{"lvs-blue/secret"}, victim[0].Aliases)
 		assert.True(t, bytes.Equal(a.secret, w.read(a.blue, volumeNQN+a.victim, a.victim)))
-		w.settled()
+		w.awaitSaved()
 		w.kill()
 		require.True(t, w.start(w.saved()...))
 		w.fresh()

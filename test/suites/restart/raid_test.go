@@ -33,7 +33,7 @@ func TestLoadedRAIDBelongsToNoTenant(t *testing.T) {
 		volumes[name] = id
 		w.write(red, id, forged.of(w, id, none, anySnapshot, anyDecoy)[name])
 	}
-	w.settled()
+	w.awaitSaved()
 	w.killed()
 	var bdevs []struct{ Name string }
 	for _, loaded := range []string{"blue-raid", volumes["GPT"] + "p1"} {

@@ -158,7 +158,7 @@ func TestRawBlockVolumeContentIsNotLoaded(t *testing.T) {
 		source := &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot.Snapshot.SnapshotId}}}
 		restored, _ := h.create("pvc-restored-"+name, source)
 		h.whilePublished(restored, func() { h.check(name + ": restored") })
-		h.settled()
+		h.awaitSaved()
 		h.killed()
 		require.Equal(t, new(false), h.examines())
 		h.check(name + ": restart")

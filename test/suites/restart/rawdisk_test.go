@@ -100,7 +100,7 @@ func TestRawDisksAreNotExamined(t *testing.T) {
 			require.NoError(t, os.WriteFile(w.at("other"), nil, 0o600))
 			require.NoError(t, os.Truncate(w.at("other"), 256<<20))
 			w.plant("disk1")
-			w.settled()
+			w.awaitSaved()
 			assert.Empty(t, w.status().Missing)
 			for range 2 {
 				w.call("spdkgate_config_save", nil, nil)

@@ -221,8 +221,8 @@ func (w *testbed) status() (s spdkrpc.ProxySavedConfig) {
 	return s
 }
 
-// settled waits until the proxy has saved all changes.
-func (w *testbed) settled() {
+// awaitSaved waits until the proxy has saved all changes.
+func (w *testbed) awaitSaved() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { s := w.status(); return !s.Pending && !s.Failed && s.SavedAt != nil }, long, 50*time.Millisecond)
 }

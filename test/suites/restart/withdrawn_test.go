@@ -27,7 +27,7 @@ func TestRevokedHostIsNotRestored(t *testing.T) {
 			for _, node := range []string{"a", "b"} {
 				d.ok(d.publish(t.Context(), node, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY))
 			}
-			d.settled()
+			d.awaitSaved()
 			d.kill()
 			require.True(t, d.start())
 			d.fresh()

@@ -16,7 +16,7 @@ import (
 
 // A fake is a target's socket that records the last call to the expected method, and returns the
 // response that the test has set. Earlier calls that the proxy itself makes receive other responses
-// (see ask). Unlike the simulated target in spdktest, the fake does not have any state of its own.
+// (see ask). Unlike the simulated target in spdktest, the fake has no state of its own.
 type fake struct {
 	socket  string
 	release rpcschema.Release

@@ -85,8 +85,8 @@ type snapshotAt struct {
 	uuid string
 }
 
-// held returns the snapshots on the target.
-func (g *target) held(uuids []string) (all []snapshotAt) {
+// snapshotsAt adds the target to each snapshot.
+func (g *target) snapshotsAt(uuids []string) (all []snapshotAt) {
 	for _, id := range uuids {
 		all = append(all, snapshotAt{g, id})
 	}
@@ -136,7 +136,7 @@ func TestGroupSnapshotsPreserveWriteOrder(t *testing.T) {
 				stalls = append(stalls, d.longest())
 				require.True(t, page == w.firstPage(), "round %d: the store's first metadata page was overwritten", round)
 				require.Equal(t, states, w.anaStates(), "round %d: the ANA states changed", round)
-				if broken(t, w.held(inOrder(t, group, sources))) {
+				if broken(t, w.snapshotsAt(inOrder(t, group, sources))) {
 					brokenGroups++
 				}
 				w.deleteGroup(group)
@@ -202,7 +202,7 @@ func (w *environment) brokenWithoutFreeze(d *dependentWriter, sources []string, 
 			require.NoError(w.t, err)
 			ids = append(ids, id)
 		}
-		if broken(w.t, w.held(ids)) {
+		if broken(w.t, w.snapshotsAt(ids)) {
 			found++
 		}
 	}

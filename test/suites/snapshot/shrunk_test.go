@@ -20,7 +20,7 @@ func TestDeletionsOfShrunkSnapshotsAreRefused(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	release, err := w.rpc.Release(t.Context())
 	require.NoError(t, err)
-	zeros := !release.Before(rpcschema.MustRelease("v24.05")) // others fail to read beyond the parent's end
+	zeros := !release.Before(rpcschema.MustRelease("v24.05")) // earlier releases fail to read beyond the parent's end
 
 	const size = 8 // clusters of 1 MiB
 	volume, err := w.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "v", LvsName: new(store), SizeInMiB: size, ThinProvision: new(true)})

@@ -96,7 +96,7 @@ func (g *target) start() {
 	require.NoError(g.t, g.rpc.BdevWaitForExamine(g.t.Context()))
 }
 
-// kill ends the target with SIGKILL, so that it does not write anything more.
+// kill ends the target with SIGKILL, so that it writes nothing more.
 func (g *target) kill() {
 	if g.process == nil {
 		return

@@ -73,7 +73,7 @@ type proxy struct {
 	cmd *exec.Cmd
 	dir string
 	url string
-	// local is the path of the socket for programs on this host.
+	// local is the path of the proxy's local socket.
 	local string
 	ca    *x509.CertPool
 }

@@ -28,7 +28,7 @@ type volumeFigures struct {
 	perSecond []float64         // of each round
 	latencies [][]time.Duration // of each step
 	driver    []time.Duration   // spdk-csi's CPU time per cycle, in each round; none for the bare loop
-	proxy     []time.Duration   // the same of spdk-proxy
+	proxy     []time.Duration   // the same for spdk-proxy
 	rpcs      []float64         // RPCs of spdk-csi per cycle, in each round
 }
 

@@ -42,8 +42,8 @@ func (c *controller) unpublish(kind string, first, count int) func(context.Conte
 	}
 }
 
-// move unpublishes the volumes from the first nodes, and publishes them to the others, as when
-// nodes are drained.
+// move unpublishes the volumes from the first nodes, and publishes them to the remaining nodes, as
+// when nodes are drained.
 func (c *controller) move(kind string, drained, nodes int) func(context.Context, int) (string, error) {
 	from, to := c.unpublish(kind, 0, drained), c.publish(kind, drained, nodes-drained)
 	return func(ctx context.Context, i int) (string, error) {

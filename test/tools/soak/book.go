@@ -158,7 +158,7 @@ func (b *book) tally(user string, r reply, took time.Duration, slow bool) {
 		return
 	}
 	t.slowest = max(t.slowest, took)
-	if r.settled && (len(t.latencies) < 1<<16 || t.calls%16 == 0) {
+	if r.targetUp && (len(t.latencies) < 1<<16 || t.calls%16 == 0) {
 		t.latencies = append(t.latencies, took)
 	}
 }

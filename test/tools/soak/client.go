@@ -47,9 +47,9 @@ type reply struct {
 	result  any
 	code    int // of the error; 0: none
 	message string
-	// settled means that the target was up during the entire call, so a failure is a violation.
-	settled bool
-	err     error // why there is no response
+	// targetUp means that the target was up during the entire call, so a failure is a violation.
+	targetUp bool
+	err      error // why there is no response
 }
 
 func (r reply) ok() bool { return r.status == http.StatusOK && r.code == 0 && r.err == nil }
@@ -58,7 +58,7 @@ func (r reply) ok() bool { return r.status == http.StatusOK && r.code == 0 && r.
 // deletion with 429 if the target was killed while the proxy was querying which hosts were using
 // the volume.
 func (r reply) lost() bool {
-	return !r.settled && (r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout || r.status == http.StatusTooManyRequests)
+	return !r.targetUp && (r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout || r.status == http.StatusTooManyRequests)
 }
 
 // notExecuted reports whether the response means that the call was not executed.
@@ -67,7 +67,7 @@ func (r reply) notExecuted() bool {
 }
 
 func (r reply) String() string {
-	return fmt.Sprintf("status %d, code %d, %q, result %.300v, settled %v, %v", r.status, r.code, r.message, r.result, r.settled, r.err)
+	return fmt.Sprintf("status %d, code %d, %q, result %.300v, target up %v, %v", r.status, r.code, r.message, r.result, r.targetUp, r.err)
 }
 
 func (c *client) call(method string, p params) reply {
@@ -86,7 +86,7 @@ func (c *client) call(method string, p params) reply {
 	era, began := c.testbed.era.Load(), time.Now()
 	r := c.over.exchange(body, id, strings.Contains(method, "_get_"))
 	r.method = method
-	r.settled = c.testbed.settled(era, began.UnixNano())
+	r.targetUp = c.testbed.targetWasUp(era, began.UnixNano())
 	c.testbed.book.tally(c.user, r, time.Since(began), c.slow)
 	return r
 }

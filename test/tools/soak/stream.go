@@ -158,8 +158,8 @@ func (s *streams) exchange(body []byte, id string, _ bool) reply {
 	}
 }
 
-// expect records a call that is waiting for its response. It returns false if the stream does not
-// accept any more calls.
+// expect records a call that is waiting for its response. It returns false if the stream accepts no
+// more calls.
 func (o *openStream) expect(id string, got chan answer) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

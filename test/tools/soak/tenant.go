@@ -23,22 +23,22 @@ type tenant struct {
 	clients []*client // the workers take turns using them
 
 	mu      sync.Mutex
-	volumes map[string]presence // by lvol name
+	volumes map[string]existence // by lvol name
 	next    int
 }
 
-// A presence determines whether a volume must exist.
-type presence int
+// An existence determines whether a volume must exist.
+type existence int
 
 const (
-	absent presence = iota
+	absent existence = iota
 	present
 	unknown // the response to its creation or deletion was lost
 )
 
 func newTenant(w *testbed, i int) *tenant {
 	name := fmt.Sprintf("team-%d", i)
-	return &tenant{testbed: w, name: name, user: "csi-of-" + name, volumes: map[string]presence{}}
+	return &tenant{testbed: w, name: name, user: "csi-of-" + name, volumes: map[string]existence{}}
 }
 
 func (t *tenant) connect() { t.clients = t.testbed.clients(t.user, "127.0.0.1") }
@@ -125,7 +125,7 @@ func (t *tenant) life(c *client, name string) {
 }
 
 // know records the outcome of a call that creates or deletes the named volume.
-func (t *tenant) know(name string, r reply, then presence) {
+func (t *tenant) know(name string, r reply, then existence) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -156,7 +156,7 @@ func (t *tenant) expect(r reply, expected string, holds bool) {
 // expectDone checks that a call succeeded. If the target was killed in the meantime, the call may
 // also be lost, or may fail because its object does not exist.
 func (t *tenant) expectDone(r reply) {
-	t.expect(r, "done", r.ok() || r.lost() || !r.settled && r.status == 200)
+	t.expect(r, "done", r.ok() || r.lost() || !r.targetUp && r.status == 200)
 }
 
 func (t *tenant) expectVolume(r reply, alias, uuid string) {

@@ -177,8 +177,8 @@ func (w *testbed) killTarget(ctx context.Context) error {
 	return nil
 }
 
-// settled reports whether the target has been up since a call began in this era, and was up long
-// enough before the call for the proxy to have connected.
-func (w *testbed) settled(era, began int64) bool {
+// targetWasUp reports whether the target has been up since a call began in this era, and was up
+// long enough before the call for the proxy to have connected.
+func (w *testbed) targetWasUp(era, began int64) bool {
 	return era%2 == 0 && w.era.Load() == era && began-w.upSince.Load() > int64(3*time.Second)
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // runInit is the code of the sandbox's first process. It starts the program again, collects
-// orphaned processes, and ends with the program's exit code. Because it does not start any other
-// program, it can wait for any process.
+// orphaned processes, and ends with the program's exit code. It starts no other program, so it can
+// wait for any process.
 func runInit() (int, error) {
 	if err := becomeFirst("sandbox"); err != nil {
 		return 1, err

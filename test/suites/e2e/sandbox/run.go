@@ -80,7 +80,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // pods that do not run as root use volumes below it
 		return 1, err
 	}
-	lock, err := hold(dir)
+	lock, err := lockDir(dir)
 	if err != nil {
 		return 1, err
 	}
@@ -135,8 +135,8 @@ func start(ctx context.Context, dir string, o Options) (int, error) {
 	return 0, nil
 }
 
-// hold locks a state directory until this process ends.
-func hold(dir string) (*os.File, error) {
+// lockDir locks a state directory until this process ends.
+func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func leftovers(o Options) ([]string, error) {
 	}
 	var left []string
 	for _, dir := range dirs {
-		if lock, err := hold(dir); err == nil {
+		if lock, err := lockDir(dir); err == nil {
 			left = append(left, dir)
 			if err := lock.Close(); err != nil {
 				return nil, err

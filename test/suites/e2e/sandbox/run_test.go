@@ -205,7 +205,7 @@ func TestLockedDirectoriesAreNotLeftovers(t *testing.T) {
 	o := options(t.TempDir())
 	dir := filepath.Join(o.Parent, o.Name+"-1")
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	lock, err := hold(dir)
+	lock, err := lockDir(dir)
 	require.NoError(t, err)
 	left, err := leftovers(o)
 	require.NoError(t, err)

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tracer stops a plugin's processes at each system call that changes something. The plugin does
-// not need any code for this, because a seccomp filter notifies this process of the call. The
-// notified process then continues the call, or kills the process that made it. seccomp_unotify(2)
-// describes the interface.
+// A tracer stops a plugin's processes at each system call that changes something. The plugin needs
+// no code for this, because a seccomp filter notifies this process of the call. The notified
+// process then continues the call, or kills the process that made it. seccomp_unotify(2) describes
+// the interface.
 type tracer struct {
 	ours, theirs *os.File // ends of the UNIX socket that passes the filter's descriptor
 	listener     int
@@ -265,8 +265,8 @@ func runTraced(args []string) error {
 	return unix.Exec(args[0], args, os.Environ())
 }
 
-// describe determines which object a system call would change. If the call would not change
-// anything on the node, it is not relevant.
+// describe determines which object a system call would change. A call that would change nothing on
+// the node is not relevant.
 func describe(n seccompNotification) (p point, relevant bool) {
 	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", n.pid))
 	call := traced[n.nr]

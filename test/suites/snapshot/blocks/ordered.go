@@ -21,7 +21,7 @@ func PlaceOf(n uint64, devices int) (device int, at int64) {
 
 // WriteInTurn writes the numbers 1, 2, 3, … to devices in turn, each only when the previous one has
 // been acknowledged, until ctx ends or a write fails. Therefore, a reader that finds a number on
-// one device must find all smaller ones on the others.
+// one device must find all smaller numbers on the other devices.
 func WriteInTurn(ctx context.Context, devices []io.WriterAt, acked func(n uint64, took time.Duration)) error {
 	block := make([]byte, Size)
 	for n := uint64(1); ctx.Err() == nil; n++ {
