@@ -79,7 +79,7 @@ func (g *generator) declareUnion(name string, s *rpcschema.Schema, forms []form)
 	fmt.Fprintf(&g.area.types, `type %[1]s struct {
 %[2]s}
 
-// UnmarshalJSON reads a value of one of the types above, and refuses others.
+// UnmarshalJSON reads a value of one of the types above, and rejects all other values.
 func (v *%[1]s) UnmarshalJSON(text []byte) error {
 	*v = %[1]s{}
 	switch typeOfJSON(text) {

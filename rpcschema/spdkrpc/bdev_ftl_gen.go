@@ -166,7 +166,7 @@ type BdevFTLPropertyValue struct {
 	Integer *uint64
 }
 
-// UnmarshalJSON reads a value of one of the types above, and refuses others.
+// UnmarshalJSON reads a value of one of the types above, and rejects all other values.
 func (v *BdevFTLPropertyValue) UnmarshalJSON(text []byte) error {
 	*v = BdevFTLPropertyValue{}
 	switch typeOfJSON(text) {
@@ -279,7 +279,7 @@ type BdevFTLCreateResult struct {
 	String *string
 }
 
-// UnmarshalJSON reads a value of one of the types above, and refuses others.
+// UnmarshalJSON reads a value of one of the types above, and rejects all other values.
 func (v *BdevFTLCreateResult) UnmarshalJSON(text []byte) error {
 	*v = BdevFTLCreateResult{}
 	switch typeOfJSON(text) {

@@ -663,7 +663,7 @@ type BdevMemoryDomainDMADeviceType struct {
 	Integer *int32
 }
 
-// UnmarshalJSON reads a value of one of the types above, and refuses others.
+// UnmarshalJSON reads a value of one of the types above, and rejects all other values.
 func (v *BdevMemoryDomainDMADeviceType) UnmarshalJSON(text []byte) error {
 	*v = BdevMemoryDomainDMADeviceType{}
 	switch typeOfJSON(text) {
@@ -791,7 +791,7 @@ type BdevRAIDBaseBdevEntry struct {
 	String *string
 }
 
-// UnmarshalJSON reads a value of one of the types above, and refuses others.
+// UnmarshalJSON reads a value of one of the types above, and rejects all other values.
 func (v *BdevRAIDBaseBdevEntry) UnmarshalJSON(text []byte) error {
 	*v = BdevRAIDBaseBdevEntry{}
 	switch typeOfJSON(text) {

@@ -146,7 +146,7 @@ type BdevRBDGetClustersInfoResult struct {
 	Object *BdevRBDCluster
 }
 
-// UnmarshalJSON reads a value of one of the types above, and refuses others.
+// UnmarshalJSON reads a value of one of the types above, and rejects all other values.
 func (v *BdevRBDGetClustersInfoResult) UnmarshalJSON(text []byte) error {
 	*v = BdevRBDGetClustersInfoResult{}
 	switch typeOfJSON(text) {

@@ -294,7 +294,7 @@ type FrameworkConfigEntry struct {
 	Array  []FrameworkConfigCall
 }
 
-// UnmarshalJSON reads a value of one of the types above, and refuses others.
+// UnmarshalJSON reads a value of one of the types above, and rejects all other values.
 func (v *FrameworkConfigEntry) UnmarshalJSON(text []byte) error {
 	*v = FrameworkConfigEntry{}
 	switch typeOfJSON(text) {

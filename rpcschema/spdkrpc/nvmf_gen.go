@@ -949,7 +949,7 @@ type NVMfCreateTargetDiscoveryFilter struct {
 	Array NVMfDiscoveryFilters
 }
 
-// UnmarshalJSON reads a value of one of the types above, and refuses others.
+// UnmarshalJSON reads a value of one of the types above, and rejects all other values.
 func (v *NVMfCreateTargetDiscoveryFilter) UnmarshalJSON(text []byte) error {
 	*v = NVMfCreateTargetDiscoveryFilter{}
 	switch typeOfJSON(text) {
