@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// outageKinds contains the kinds of errors that every call returns while a target is down, with
-// their names in the log. The first match wins.
+// outageKinds contains the errors that every call returns while a target is down, with the names of
+// these errors in the log. The first match wins.
 var outageKinds = []struct {
 	kind error
 	name string
@@ -27,8 +27,8 @@ var outageKinds = []struct {
 	{context.DeadlineExceeded, "no response"},
 }
 
-// Outage returns the target that made a call fail, and the kind of failure, if every call to that
-// target may fail that way. Otherwise kind is empty. volume is the id of the call's volume, for
+// Outage returns the target that made a call fail, and the kind of failure if every call to that
+// target may fail in this way. Otherwise kind is empty. volume is the id of the call's volume, for
 // errors that do not name a target; it may be empty.
 func Outage(err error, volume string) (target, kind string) {
 	if target = targetOf(err, volume); target == "" {

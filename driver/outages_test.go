@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A shift makes calls to a service at times that are set by its own clock.
+// A shift makes calls to a service at times set by its own clock.
 type shift struct {
 	calls
 	logs  drivertest.Log
@@ -41,7 +41,7 @@ func (s *shift) call(t *testing.T, method string, req any, err error) {
 	assert.Equal(t, err == nil, got == nil)
 }
 
-// lines returns the number of lines in the log that contain all these texts, excluding level debug.
+// lines returns the number of log lines that contain all of these texts, excluding debug lines.
 func (s *shift) lines(texts ...string) (n int) {
 	for line := range strings.Lines(s.logs.String()) {
 		has := !strings.Contains(line, "level=DEBUG")
@@ -61,8 +61,8 @@ func down(target string) error {
 
 const anyUUID = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 
-// An outage of 90 s, during which 870 calls fail, causes only a few log lines; failures with
-// another cause are still logged.
+// An outage of 90 s with 870 failed calls causes only a few log lines. Failures with another cause
+// are still logged.
 func TestOutageCausesFewLogLines(t *testing.T) {
 	s := newShift()
 	n := 0
@@ -101,7 +101,7 @@ func TestOutageCausesFewLogLines(t *testing.T) {
 	assert.Equal(t, 1, s.lines("method=DeleteVolume", "another call is in progress"), "no outage explains it")
 }
 
-// On a node, an outage is counted for the storage server that is named in the volume's id.
+// On a node, an outage is counted for the storage server in the volume's id.
 func TestOutageIsCountedOnANode(t *testing.T) {
 	s := newShift()
 	for range 50 {
@@ -117,8 +117,8 @@ func TestOutageIsCountedOnANode(t *testing.T) {
 	assert.Equal(t, 1, s.lines("reachable again", "target=t0", "failures=50"))
 }
 
-// The text of an event contains only the target and the cause, unless the gRPC code has another
-// reason.
+// The text of an event contains only the target and the cause, unless something else determines the
+// gRPC code.
 func TestEventNamesTargetAndCause(t *testing.T) {
 	const want = "target t0: unreachable: connection refused (t0): check that the target's rpcURL is right, and that the proxy and spdk_tgt run there"
 	assert.ErrorContains(t, Status(down("t0")), "desc = "+want)

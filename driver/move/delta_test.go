@@ -47,8 +47,8 @@ func TestAffectedChunksIncludeSharedClusters(t *testing.T) {
 	}
 }
 
-// If the second copy allocates a cluster cluster size of the copy, bytes of a deleted volume in the
-// rest of that cluster are overwritten.
+// If Copy allocates another cluster after Prepare, bytes of a deleted volume in the rest of that
+// cluster are overwritten.
 func TestSecondCopyContainsNoStaleBytes(t *testing.T) {
 	const mib = 1 << 20
 	for _, cluster := range []int64{mib, 3 * mib / 2, 5 * mib} {

@@ -19,16 +19,16 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// causes contains errors from connect and mount, at least one for each gRPC code to which they are
-// converted.
+// causes contains errors of packages connect and mount: at least one for each gRPC code that such
+// errors map to.
 var causes = []error{
 	connect.ErrInvalidExport, connect.ErrNotConnected, connect.ErrUnreachable, connect.ErrRefused, connect.ErrAmbiguous, connect.ErrBusy, connect.ErrTimeout,
 	mount.ErrConflict, mount.ErrDamaged, mount.ErrUnreadable, mount.ErrBroken, mount.ErrNotMounted, errBroken, context.Canceled,
 }
 
 // If a step of a call fails, the call either undoes its connections and mounts or returns a code
-// that makes kubelet retry. kubelet calls NodeUnstageVolume only for volumes that it assumes may be
-// staged.
+// that makes kubelet retry. kubelet calls NodeUnstageVolume only for volumes that may be staged as
+// far as it knows.
 func TestIncompleteCleanupReturnsARetryableCode(t *testing.T) {
 	for name, c := range map[string]struct {
 		block bool
@@ -77,7 +77,7 @@ func TestIncompleteCleanupReturnsARetryableCode(t *testing.T) {
 						}
 						err := c.call(n, f, capability, target)
 						if err == nil {
-							return // the call repairs the failure, as it does after mount.ErrBroken from the check
+							return // the call repairs the failure, such as mount.ErrBroken from the check
 						}
 						code := driver.Code(err)
 						final := !slices.Contains(repeatedByKubelet, code)
@@ -91,7 +91,7 @@ func TestIncompleteCleanupReturnsARetryableCode(t *testing.T) {
 							assert.False(t, final, "%v: %v", code, err)
 						default:
 							// kubelet assumes that the volume is still staged, but connections and
-							// mounts that this call added must not remain.
+							// mounts added by this call must not remain.
 							added := slices.ContainsFunc(slices.Collect(maps.Keys(f.connected)), func(e string) bool { return !connectedBefore[e] })
 							for path := range f.mounts {
 								added = added || path == target || !slices.Contains(mountsBefore, path)
@@ -100,7 +100,7 @@ func TestIncompleteCleanupReturnsARetryableCode(t *testing.T) {
 							assert.True(t, f.hasRecord())
 						}
 
-						// A later call of NodeUnstageVolume, in another process, cleans up.
+						// A later NodeUnstageVolume in another process cleans up.
 						clear(f.fail)
 						require.NoError(t, unpublishCall(f.node(), f, capability, target))
 						require.NoError(t, unstageCall(f.node(), f, capability, target))

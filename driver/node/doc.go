@@ -1,5 +1,5 @@
-// Package node implements CSI's node service: it connects, formats, mounts and publishes volumes on
-// the node on which it runs.
+// Package node implements the CSI node service: it connects, formats, mounts and publishes volumes
+// on its node.
 //
 // The service parses a call, locks its volume (package request), and does the work through packages
 // connect and mount. A record in the staging directory describes the connection of a staged volume

@@ -46,8 +46,8 @@ func readEncryption(volume map[string]string) (encryption, error) {
 }
 
 // passphrases returns the passphrases in the secrets of NodeStageVolume, or nil if the volume is
-// not encrypted. It fails if the volume cannot be encrypted on this node, so that the caller does
-// not connect the volume.
+// not encrypted. It fails if this node cannot encrypt the volume, so that the caller does not
+// connect the volume.
 func (n *Node) passphrases(volumeID string, e encryption, secrets map[string]string) (*luks.Keys, error) {
 	if !e.requested() {
 		return nil, nil
@@ -62,7 +62,7 @@ func (n *Node) passphrases(volumeID string, e encryption, secrets map[string]str
 }
 
 // passphrasesIfGiven returns the passphrases in the secrets of NodePublishVolume, or nil if there
-// are none. NodePublishVolume needs passphrases only if the volume has to be opened again.
+// are none. NodePublishVolume needs passphrases only if the volume must be opened again.
 func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*luks.Keys, error) {
 	if !r.encrypted() {
 		return nil, nil
@@ -72,7 +72,7 @@ func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*lu
 	}
 	keys, err := luks.ReadKeys(secrets, publishSecret)
 	if errors.Is(err, luks.ErrNoPassphrase) {
-		return nil, nil // opening would fail
+		return nil, nil // opening the volume would fail
 	}
 	return keys, err
 }
@@ -136,8 +136,8 @@ func (n *Node) closeEncrypted(ctx context.Context, r stageRecord) error {
 }
 
 // expandEncrypted grows the decrypted device after its underlying device has grown, and the file
-// system on it. It returns the size of the volume, which exceeds that of the decrypted device by
-// the size of the LUKS header.
+// system on it. It returns the size of the volume, which is the size of the decrypted device plus
+// the LUKS header.
 func (n *Node) expandEncrypted(ctx context.Context, volumeID string, at mount.Point, size int64) (*csi.NodeExpandVolumeResponse, error) {
 	name, err := luks.NameOf(volumeID)
 	if err != nil {

@@ -122,7 +122,7 @@ func TestEncryptedVolumeIsFormattedAndClosedInOrder(t *testing.T) {
 
 	_, err = n.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volID, TargetPath: target})
 	require.NoError(t, err)
-	n = f.node() // another process, which receives no passphrase
+	n = f.node() // another process without a passphrase
 	n.SetEncrypter(f)
 	f.log = nil
 	f.fail["close"] = luks.ErrBusy
@@ -163,8 +163,8 @@ func TestEncryptedRawBlockVolumeIsPublished(t *testing.T) {
 	assert.NotEmpty(t, f.open, "a bind mount does not keep the device open")
 }
 
-// Without a usable passphrase, the volume is not connected. If the passphrase turns out to be
-// wrong, the call fails after every step has been undone.
+// Without a usable passphrase, the volume is not connected. If the passphrase is wrong, the call
+// undoes every step and fails.
 func TestUnusablePassphrasesAreRejected(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(n *Node, f *fakeLUKS, req *csi.NodeStageVolumeRequest)
@@ -218,7 +218,7 @@ func TestEncryptionCannotChangeWhileStaged(t *testing.T) {
 }
 
 // If the device below an encrypted volume has been removed, NodePublishVolume closes the encrypted
-// device and opens the new one, for which it needs the passphrase.
+// device and opens the new device, which requires the passphrase.
 func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	for name, c := range map[string]*csi.VolumeCapability{"file system": writer, "raw block": block} {
 		t.Run(name, func(t *testing.T) {
@@ -250,8 +250,8 @@ func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	}
 }
 
-// The node passes to the Encrypter whether a volume is used read-only or by several nodes, so that
-// the header is not changed in these cases.
+// The node informs the Encrypter whether a volume is used read-only or by several nodes, so that
+// the Encrypter does not change the header in these cases.
 func TestReadOnlyAndSharedModesArePassedToEncryption(t *testing.T) {
 	for _, c := range []*csi.VolumeCapability{
 		drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, false),
@@ -284,7 +284,7 @@ func TestPassphrasesAreNotLogged(t *testing.T) {
 	assert.NotContains(t, log.String(), passphrase)
 }
 
-// No call for an encrypted volume returns OK if one of its steps fails. A repeated call succeeds.
+// A call for an encrypted volume never returns OK if one of its steps fails. A retry succeeds.
 func TestFailedStepFailsTheCallForAnEncryptedVolume(t *testing.T) {
 	stage := func(ctx context.Context, n *Node, f *fakeLUKS, c *csi.VolumeCapability) error {
 		_, err := n.NodeStageVolume(ctx, f.stageEncrypted(c))

@@ -30,9 +30,9 @@ type fakeNode struct {
 	state     string
 	connected map[string]bool
 	mounts    map[string]mount.Point
-	fail      map[string]error // errors by the name of the step
+	fail      map[string]error // errors, by the name of the step
 	log       []string
-	stage     mount.Stage // of the last FormatAndMount
+	stage     mount.Stage // argument of the last FormatAndMount
 }
 
 func newFakeNode(t *testing.T) (*Node, *fakeNode) {

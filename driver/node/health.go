@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// entries maps the monitor's findings to the values of CSI's health calls. Other findings are not
-// reported; for example, monitor.Unknown is not a known problem of the volume.
+// entries maps the monitor's findings to the values of the CSI health calls. Findings that are not
+// in the map are not reported: monitor.Unknown, for example, is not a known problem of the volume.
 var entries = map[monitor.Kind]struct {
 	status csi.VolumeHealthErrorType
 	reason string
@@ -59,7 +59,7 @@ func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHeal
 	state, _ := n.monitor.State(id)
 	for _, f := range state.Findings {
 		if f.Kind == monitor.DeadMount && req.GetVolumePublishPath() != "" && f.Path != "" && f.Path != path {
-			continue // the caller asked about another path
+			continue // the caller asked only about another path
 		}
 		report(health, f.Kind, f.Text)
 	}
@@ -76,8 +76,9 @@ func report(health *csi.VolumeHealth, kind monitor.Kind, text string) {
 	health.HealthStatuses = append(health.HealthStatuses, &csi.VolumeHealth_VolumeHealthEntry{Status: e.status, Reason: e.reason, Message: text})
 }
 
-// NodeGetStorageHealth reports the targets whose volumes on this node have lost paths. A target is
-// unreachable if none of its volumes has a path left. Without a monitor, the call is not supported.
+// NodeGetStorageHealth reports the targets of volumes that have lost paths on this node. A target
+// is unreachable if none of its volumes has a path left. Without a monitor, the call is not
+// supported.
 func (n *Node) NodeGetStorageHealth(ctx context.Context, req *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	if n.monitor == nil {
 		return n.UnimplementedNodeServer.NodeGetStorageHealth(ctx, req)
@@ -128,7 +129,7 @@ func (n *Node) NodeGetStorageHealth(ctx context.Context, req *csi.NodeGetStorage
 	return resp, nil
 }
 
-// reportReplicas adds to health the known state of a replicated volume's replicas.
+// reportReplicas adds the known state of a volume's replicas to health.
 func (n *Node) reportReplicas(health *csi.VolumeHealth) {
 	id, err := request.ParseVolumeID(health.GetVolumeId())
 	if err != nil || !id.Replicated() || n.healer == nil {

@@ -22,7 +22,7 @@ func withKeys(e connect.Export, secrets map[string]string) (connect.Export, erro
 }
 
 // withKeysIfGiven returns e with the keys in the secrets of NodePublishVolume, if there are any.
-// NodePublishVolume needs keys only if it has to connect the volume again.
+// NodePublishVolume needs keys only if it must connect the volume again.
 func withKeysIfGiven(e connect.Export, secrets map[string]string) (connect.Export, error) {
 	keys, err := hostauth.Read(e.Authentication, secrets, publishSecret)
 	if errors.Is(err, hostauth.ErrMissing) {

@@ -18,8 +18,8 @@ import (
 
 const secretKey = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 
-// A volume that requires authentication is connected only with its keys, and no file contains these
-// keys.
+// A volume that requires authentication is connected only with its keys, which are never written to
+// a file.
 func TestStageAuthenticatesWithKeys(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)

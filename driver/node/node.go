@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Node implements CSI's node service.
+// Node implements the CSI node service.
 type Node struct {
 	csi.UnimplementedNodeServer
 	id         string
@@ -47,8 +47,8 @@ type Mounter interface {
 }
 
 // New returns the service for the node with this id. maxVolumes is the maximum number of volumes on
-// the node; 0 means no limit. stateDir is the absolute path of a directory that persists for as
-// long as the node does; it records which volumes have been used on the node.
+// the node; 0 means no limit. stateDir is the absolute path of a directory that persists for the
+// lifetime of the node. It records which volumes have been used on the node.
 func New(id string, maxVolumes int64, stateDir string, connector connect.Connector, mounter Mounter, log *slog.Logger) (*Node, error) {
 	if err := request.CheckNodeID(id); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (n *Node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 	return resp, nil
 }
 
-// NodeGetVolumeStats returns the size of a volume, and how much of its file system is used.
+// NodeGetVolumeStats returns the size of a volume and the usage of its file system.
 func (n *Node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	at, err := n.published(req.GetVolumeId(), req.GetVolumePath())
 	if err != nil {
@@ -154,13 +154,13 @@ func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// A rescanned describes a device whose size has been reread by the kernel.
+// A rescanned describes a device after the kernel has reread its size.
 type rescanned struct {
 	size      int64
 	encrypted bool
 }
 
-// rescan makes the kernel read the device's size again, although NVMe devices grow even without a
+// rescan makes the kernel reread the device's size, although NVMe devices grow even without a
 // rescan. If the request contains no staging path, the device is unknown, and rescan does nothing.
 func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) (rescanned, error) {
 	staging := req.GetStagingTargetPath()

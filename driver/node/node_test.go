@@ -45,8 +45,7 @@ func TestStageAndUnstage(t *testing.T) {
 	assert.Empty(t, entries, "kubelet removes the directory only if it is empty")
 }
 
-// The class determines how a file system is created, and whether its UUID is set to that of the
-// volume.
+// The class determines the mkfs options, and whether the file system gets the UUID of the volume.
 func TestClassDeterminesFilesystemOptions(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)
@@ -89,7 +88,7 @@ func TestStageFormatsOnlyWhenAllowed(t *testing.T) {
 	}
 }
 
-// A repeated NodeUnstageVolume continues at the step at which the first call failed.
+// A repeated NodeUnstageVolume continues with the step that failed in the first call.
 func TestInterruptedUnstageContinues(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
@@ -103,7 +102,7 @@ func TestInterruptedUnstageContinues(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, f.connected, "the second call disconnects")
 
-	// If the process has died before it connected the volume, only the record exists.
+	// If the process died before it connected the volume, only the record exists.
 	require.NoError(t, stageRecord{VolumeID: volID, Export: connect.Export{Transport: connect.TCP, NQN: export.NQN(lvolUUID)}}.write(f.staging))
 	_, err = n.NodeUnstageVolume(t.Context(), f.unstageRequest())
 	require.NoError(t, err)
@@ -164,7 +163,7 @@ func TestPublishHandlesExistingPaths(t *testing.T) {
 	assert.True(t, f.mounts[other].ReadOnly)
 }
 
-// Publishing stages a volume again if its device or its mount no longer exists.
+// NodePublishVolume stages a volume again if its device or its mount no longer exists.
 func TestPublishRestagesALostDevice(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))

@@ -14,8 +14,8 @@ import (
 
 // NodePublishVolume mounts a staged volume, or binds its device, at a path. It stages the volume
 // again if the device has been removed because its target was unreachable for too long, or if the
-// file system has been shut down. Kubernetes itself does not stage a volume again for a pod that
-// replaces another on the same node.
+// file system has been shut down. Kubernetes itself does not stage a volume again for a replacement
+// pod on the same node.
 func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	paths := []pathField{{"target_path", target}, {"staging_target_path", staging}}
@@ -35,8 +35,8 @@ func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// publishVolume publishes a volume. It sets *again if it has to reconnect the volume, which was
-// first connected when it was staged.
+// publishVolume publishes a volume. It sets *again if it must connect the volume again after the
+// connection that NodeStageVolume made was lost.
 func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest, again *bool) error {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	record, staged, err := readRecord(staging, id)
@@ -69,7 +69,7 @@ func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequ
 	return n.publishMount(ctx, record, req, ro, again)
 }
 
-// checkSingleWriter refuses a second path for a volume whose access mode allows only one.
+// checkSingleWriter refuses a second path for a volume if its access mode allows only one path.
 func (n *Node) checkSingleWriter(c *csi.VolumeCapability, r stageRecord, target string) error {
 	if c.GetAccessMode().GetMode() != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
 		return nil
@@ -116,8 +116,8 @@ func (n *Node) publishMount(ctx context.Context, r stageRecord, req *csi.NodePub
 	err := n.mounter.Check(ctx, source)
 	if errors.Is(err, mount.ErrNotMounted) || errors.Is(err, mount.ErrBroken) || errors.Is(err, mount.ErrUnreadable) {
 		n.log.WarnContext(ctx, "staging the volume again", "volume", r.VolumeID, "error", err)
-		// The volume was staged before, so it either contains a file system or has lost one. In
-		// neither case may the volume be formatted.
+		// The volume was staged before, so it either contains a file system or has lost its file
+		// system. In both cases, it must not be formatted.
 		*again = !n.isConnected(ctx, r)
 		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: req.GetVolumeContext()[request.KeyFSType]}))
 	}
@@ -133,7 +133,7 @@ func (n *Node) publishMount(ctx context.Context, r stageRecord, req *csi.NodePub
 // clearStale unmounts a path if the device of the mount no longer exists.
 func (n *Node) clearStale(ctx context.Context, target string) error {
 	if at, err := n.mounter.At(target); err != nil || !at.Stale {
-		return nil // the caller's mount reports any error
+		return nil // the mount by the caller reports any error
 	}
 	return n.mounter.Unmount(ctx, target)
 }

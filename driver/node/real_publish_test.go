@@ -119,7 +119,7 @@ func (r *realNode) mountID(path string) string {
 	return ""
 }
 
-// shutdown shuts the file system down, as a failing device does.
+// shutdown shuts down the file system, as a failing device does.
 func (r *realNode) shutdown() {
 	r.t.Helper()
 	const goingDown = 2<<30 | 4<<16 | 'X'<<8 | 125 // XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
@@ -139,8 +139,7 @@ func (r *realNode) remountReadOnly() {
 }
 
 // NodePublishVolume repairs a file system that has been shut down. Kubernetes stages a volume only
-// once for all pods on a node, so a pod that replaces another one might otherwise receive a broken
-// file system.
+// once for all pods on a node, so a replacement pod might otherwise receive a broken file system.
 func TestPublishRepairsShutDownFilesystem(t *testing.T) {
 	for name, c := range map[string]struct {
 		fsType string
@@ -159,8 +158,8 @@ func TestPublishRepairsShutDownFilesystem(t *testing.T) {
 			unix.Sync()
 			c.kill(r)
 
-			// While another pod is using the broken file system, it cannot be mounted again and
-			// must not be published.
+			// While another pod is using the broken file system, the file system cannot be mounted
+			// again and must not be published.
 			was := r.mountID(r.staged())
 			err := r.publish(capability, "2")
 			drivertest.RequireCode(t, codes.Aborted, driver.Status(err), r.pod("1"))
@@ -189,8 +188,8 @@ func TestPublishKeepsHealthyMount(t *testing.T) {
 	}
 }
 
-// A device that returns errors may recover. Until it does, the volume is neither bound to a path
-// nor unmounted.
+// A device that returns errors may recover. Until then, the volume is neither bound to a path nor
+// unmounted.
 func TestPublishWaitsForFailingDevice(t *testing.T) {
 	r := newRealNode(t)
 	c := r.stageAs("ext4")
@@ -207,7 +206,7 @@ func TestPublishWaitsForFailingDevice(t *testing.T) {
 	assert.Equal(t, was, r.mountID(r.staged()))
 }
 
-// If several calls publish a volume at once, one of them repairs the file system, and the others
+// If several calls publish a volume concurrently, one call repairs the file system, and the others
 // return a retryable error.
 func TestConcurrentPublishRepairsOnce(t *testing.T) {
 	r := newRealNode(t)

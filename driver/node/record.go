@@ -19,9 +19,9 @@ import (
 // A stageRecord records on disk how a staged volume is connected, because NodeUnstageVolume
 // receives only a path, and may run in a different process than NodeStageVolume.
 //
-// The record is a file in the staging directory, next to the directory on which the volume is
-// mounted, so that no mount hides it. The record is written before anything is connected, and
-// removed after everything is disconnected. Without a record, there is nothing to disconnect.
+// The record is a file in the staging directory, next to the directory where the volume is mounted,
+// so that no mount hides it. It is written before anything is connected, and removed after
+// everything is disconnected. Without a record, there is nothing to disconnect.
 type stageRecord struct {
 	// Version is the format of the record: see recordVersion. A missing version means 1.
 	Version  int            `json:"version,omitzero"`
@@ -33,18 +33,18 @@ type stageRecord struct {
 	// Encryption describes how the volume is encrypted. NodeUnstageVolume needs Encryption to close
 	// the mapping.
 	Encryption encryption `json:"encryption,omitzero"`
-	// Targets contains the paths at which the volume was published. Some of these paths may have
-	// been unpublished since then, so callers must check the mounts.
+	// Targets contains the paths where the volume was published. It may have been unpublished from
+	// some of them since then, so callers must check the mounts.
 	Targets []string `json:"targets,omitzero"`
 
 	passphrases *luks.Keys // passed to the current call; nil for none
 }
 
 // recordVersion is the newest record format that this program can read. A record has the lowest
-// version that describes it completely. The version is 3 for a replicated volume, whose mirror must
-// be stopped when the volume is unstaged. The version is 2 for an encrypted volume, whose mapping
-// must be closed, and 1 for all other volumes. Increase the version for new fields that earlier
-// programs must not ignore. Fields that earlier programs can ignore do not need a new version.
+// version that describes it completely: 3 for a replicated volume, because NodeUnstageVolume must
+// stop its mirror; 2 for an encrypted volume, because NodeUnstageVolume must close its mapping; and
+// 1 for all other volumes. Increase the version for new fields that earlier programs must not
+// ignore. Fields that earlier programs can ignore need no new version.
 const recordVersion = 3
 
 func (r stageRecord) version() int {
@@ -59,20 +59,19 @@ func (r stageRecord) version() int {
 
 const (
 	recordName = "spdkcsi-stage.json"
-	// legacyRecordName is the name of spdk-csi's record, which contains the volume context. This
-	// driver can unstage a volume that spdk-csi staged.
+	// legacyRecordName is the name of the record that spdk-csi writes, which contains the volume
+	// context. This driver can unstage volumes that spdk-csi has staged.
 	legacyRecordName = "volume-context.json"
 )
 
-// stagePath returns the path at which a file system is mounted: a directory in the staging
-// directory, as in spdk-csi.
+// stagePath returns the path where a file system is mounted: a directory in the staging directory,
+// as in spdk-csi.
 func stagePath(staging, volumeID string) string { return filepath.Join(staging, volumeID) }
 
 // A pathField contains a path in a request and the name of its field.
 type pathField struct{ field, path string }
 
-// checkRequest refuses a request that lacks a volume id or one of its paths, or that checkPaths
-// refuses.
+// checkRequest fails if a request lacks a volume id or one of the paths, or if checkPaths fails.
 func checkRequest(volumeID string, fields ...pathField) error {
 	if volumeID == "" {
 		return fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
@@ -87,7 +86,7 @@ func checkRequest(volumeID string, fields ...pathField) error {
 	return checkPaths(volumeID, paths...)
 }
 
-// checkPaths refuses paths that are not absolute, and volume ids that cannot be file names.
+// checkPaths rejects paths that are not absolute, and volume ids that cannot be file names.
 func checkPaths(volumeID string, paths ...string) error {
 	if volumeID == "." || volumeID == ".." || filepath.Base(volumeID) != volumeID {
 		return fmt.Errorf("%w: volume_id %q cannot be part of a path", request.ErrNoSuchID, volumeID)
@@ -128,7 +127,7 @@ func readRecord(staging, volumeID string) (stageRecord, bool, error) {
 	return r, true, nil
 }
 
-// errNewerRecord means that a later release has written the record.
+// errNewerRecord means that a later release wrote the record.
 var errNewerRecord = errors.New("stage record of a later release")
 
 func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {
@@ -148,8 +147,8 @@ func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {
 	return stageRecord{VolumeID: volumeID, Export: export}, err == nil, err
 }
 
-// write replaces the record atomically and durably. After a crash, either the old or the new record
-// exists in full.
+// write replaces the record atomically and durably. After a crash, either the complete old record
+// or the complete new record exists.
 func (r stageRecord) write(staging string) error {
 	r.Version = r.version()
 	text, err := json.Marshal(r)

@@ -19,7 +19,7 @@ func TestUnwritableRecordFailsTheCall(t *testing.T) {
 			if old {
 				require.NoError(t, stageRecord{VolumeID: volID, Targets: []string{"/old"}}.write(staging))
 			}
-			// A dangling link can be renamed like a file, but cannot be opened.
+			// A dangling symbolic link can be renamed like a file, but cannot be opened.
 			require.NoError(t, os.Symlink(filepath.Join(staging, "missing", "x"), filepath.Join(staging, recordName+".new")))
 			require.ErrorContains(t, stageRecord{VolumeID: volID}.write(staging), "write the stage record")
 			r, found, err := readRecord(staging, volID)

@@ -21,9 +21,9 @@ type Healer interface {
 	State(name string) (heal.State, bool)
 }
 
-// SetHealer sets the Healer; without one, the node refuses replicated volumes. Call SetHealer
-// before the node serves requests. SetHealer also makes the Healer watch the volumes that an
-// earlier process has staged.
+// SetHealer sets the Healer, and makes it watch the volumes that an earlier process has staged.
+// Without a Healer, the node refuses replicated volumes. Call SetHealer before the node serves
+// requests.
 func (n *Node) SetHealer(h Healer) {
 	n.healer = h
 	all, err := n.staged.all()
@@ -69,7 +69,7 @@ func readReplicated(volumeID, node string, volume, published, topology map[strin
 			}
 		}
 		maps.Copy(m, x.Export)
-		// The healer decides when to give up a replica, so the kernel must hold the I/O until then.
+		// The healer decides when to drop a replica, so the kernel must hold the I/O until then.
 		m["ctrl_loss_tmo"], m["fast_io_fail_tmo"] = "-1", "-1"
 		e, err := connect.ParseExport(m, topology)
 		if err != nil {
@@ -83,8 +83,8 @@ func readReplicated(volumeID, node string, volume, published, topology map[strin
 	return v, nil
 }
 
-// checkReplicated fails if the node cannot use a replicated volume, or if another publication of it
-// is staged.
+// checkReplicated fails if the node cannot use a replicated volume, or if another publication of
+// the volume is staged.
 func (n *Node) checkReplicated(wanted *heal.Volume, record stageRecord, staged bool) error {
 	if wanted != nil && n.healer == nil {
 		return fmt.Errorf("%w: the volume is replicated, and this node has no access to the Kubernetes API for replicated volumes: install the component replication", request.ErrUnsupported)
@@ -113,12 +113,12 @@ func (n *Node) attach(ctx context.Context, r stageRecord) (connect.Device, error
 // findDevice returns the device of a staged volume.
 func (n *Node) findDevice(ctx context.Context, r stageRecord) (connect.Device, error) {
 	if r.replicated() {
-		return n.attach(ctx, r) // changes nothing if the mirror is running
+		return n.attach(ctx, r) // this changes nothing if the mirror is running
 	}
 	return n.connector.Find(ctx, r.Export)
 }
 
-// detach disconnects a volume, whose device is no longer in use.
+// detach disconnects a volume. Its device must no longer be in use.
 func (n *Node) detach(ctx context.Context, r stageRecord) error {
 	switch {
 	case r.replicated() && n.healer == nil:
@@ -137,7 +137,8 @@ func (n *Node) detach(ctx context.Context, r stageRecord) error {
 }
 
 // usedID returns the name of the mark for a volume that has been used on this node. A replicated
-// volume with the same name that is created later has a different witness.
+// volume's name includes the UID of the witness, because a later volume with the same name has a
+// different witness.
 func usedID(volumeID string, v *heal.Volume) string {
 	if v != nil {
 		return v.UID

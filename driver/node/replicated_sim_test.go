@@ -20,12 +20,12 @@ import (
 
 // A replicatedWorld contains everything that outlives the node plugin: two storage servers, the
 // kernel's connections and mirror, and the witness. Like dm-mirror, the mirror acknowledges a write
-// when all of its legs have completed it, and holds a write that fails on one of them.
+// when all of its legs have completed the write, and holds a write that fails on one leg.
 type replicatedWorld struct {
 	t         *testing.T
 	clock     time.Time
 	data      [2]map[int]int // by block, on each server
-	up        [2]bool        // the servers
+	up        [2]bool        // whether the server responds
 	connected [2]bool
 	record    witness.Record
 	noAPI     bool
@@ -122,7 +122,7 @@ func (w *replicatedWorld) check() {
 	}
 }
 
-// write writes a block. The mirror acknowledges the write now or later.
+// write writes a block. The mirror acknowledges the write immediately or later.
 func (w *replicatedWorld) write(block, value int) {
 	w.held = append(w.held, [2]int{block, value})
 	w.flush()
@@ -294,6 +294,6 @@ func (m simMirror) Abandon(ctx context.Context) error {
 	if err != nil || now.Writer == m.writer {
 		return errors.Join(err, mirror.ErrRefused)
 	}
-	m.replicatedWorld.held = nil // they fail
+	m.replicatedWorld.held = nil // the held writes fail
 	return nil
 }

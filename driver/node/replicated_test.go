@@ -38,7 +38,7 @@ func newReplicatedNode(t *testing.T) *replicatedNode {
 	return r
 }
 
-// restart starts the plugin again.
+// restart restarts the plugin.
 func (r *replicatedNode) restart() {
 	r.Node, r.healer = r.f.node(), r.w.healer()
 	r.SetHealer(r.healer)
@@ -101,7 +101,7 @@ func (r *replicatedNode) equal(t *testing.T) {
 }
 
 // A server dies during writes and then returns. The writes wait, continue with the other replica,
-// and are on both replicas at the end. The plugin may be restarted at any time.
+// and are finally on both replicas. The plugin may be restarted at any time.
 func TestWritesSurviveAServerOutage(t *testing.T) {
 	for _, dies := range []int{0, 1} {
 		for _, restarts := range []bool{false, true} {
@@ -142,7 +142,7 @@ func TestWritesSurviveAServerOutage(t *testing.T) {
 				assert.Equal(t, [2]bool{}, r.w.connected)
 				assert.False(t, r.f.hasRecord())
 
-				r.stageVolume(t) // the volume is never formatted again
+				r.stageVolume(t) // the volume must not be formatted again
 				assert.False(t, r.f.stage.MayFormat)
 				r.unstageVolume(t)
 			})
@@ -150,7 +150,7 @@ func TestWritesSurviveAServerOutage(t *testing.T) {
 	}
 }
 
-// Without the API server, or without any storage server, writes wait, and none of them is lost.
+// Without the API server, or without any storage server, writes wait, and no write is lost.
 func TestWritesWaitDuringOutages(t *testing.T) {
 	r := newReplicatedNode(t)
 	r.stageVolume(t)
@@ -173,7 +173,7 @@ func TestWritesWaitDuringOutages(t *testing.T) {
 	r.unstageVolume(t)
 }
 
-// After a power loss, the mirror starts with one replica, and the other one is rebuilt in full.
+// After a power loss, the mirror starts with one replica, and the other replica is rebuilt in full.
 func TestMirrorIsRebuiltAfterPowerLoss(t *testing.T) {
 	r := newReplicatedNode(t)
 	r.stageVolume(t)
@@ -188,8 +188,8 @@ func TestMirrorIsRebuiltAfterPowerLoss(t *testing.T) {
 	r.unstageVolume(t)
 }
 
-// A node to which the volume is no longer published can unstage the volume, and does not change the
-// witness.
+// After a volume has been published to another node, the first node can still unstage the volume,
+// and does not change the witness.
 func TestVolumePublishedElsewhereCanBeUnstaged(t *testing.T) {
 	r := newReplicatedNode(t)
 	r.stageVolume(t)
@@ -247,8 +247,8 @@ func TestInvalidReplicatedStageRequestsAreRefused(t *testing.T) {
 	assert.Empty(t, staged, "the monitor does not watch it")
 }
 
-// For a raw block volume, the mirror's device is published, and the mirror is not stopped while it
-// is published.
+// The mirror's device is published as a raw block volume, and the mirror is not stopped while its
+// device is published.
 func TestMirrorIsPublishedForRawBlock(t *testing.T) {
 	r := newReplicatedNode(t)
 	_, err := r.NodeStageVolume(t.Context(), r.stageRequest(true))

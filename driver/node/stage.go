@@ -34,7 +34,7 @@ func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// stageVolume stages a volume. The parameter staged means that an earlier call has left a record.
+// stageVolume stages a volume. staged means that an earlier call has left a record.
 func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest, record stageRecord, staged bool) error {
 	if err := request.CheckCapabilities(req.GetVolumeCapability()); err != nil {
 		return err
@@ -75,10 +75,10 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 	if err := n.stage(ctx, staging, fresh, n.mountOf(req.GetVolumeCapability(), a)); err != nil || request.ReadOnly(req.GetVolumeCapability()) {
 		return err
 	}
-	return n.used.add(used) // done before a pod can write to the volume
+	return n.used.add(used) // record this before a pod can write to the volume
 }
 
-// forbidFormat revokes the permission to format if the volume has been used on this node before.
+// forbidFormat revokes the permission to format if the volume has already been used on this node.
 func (n *Node) forbidFormat(id string, a *attachment) error {
 	used, err := n.used.has(id)
 	if used {
@@ -112,8 +112,8 @@ func (n *Node) stage(ctx context.Context, staging string, r stageRecord, mountSt
 	return n.mounter.FormatAndMount(ctx, mountStage)
 }
 
-// NodeUnstageVolume unmounts and disconnects a volume. A repeated call continues where an earlier
-// one stopped.
+// NodeUnstageVolume unmounts and disconnects a volume. A repeated call continues where the earlier
+// call stopped.
 func (n *Node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := checkRequest(id, pathField{"staging_target_path", staging}); err != nil {

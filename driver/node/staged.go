@@ -14,16 +14,16 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// stagedVolumes records on this node's disk where volumes are staged. For each volume,
-// stagedVolumes contains a symbolic link to the staging directory, named by the volume's id.
-// kubelet chooses the directories that contain the records of staged volumes, and passes their
-// paths only in its calls. Therefore, without these links, a restarted process could not find out
-// which volumes to monitor. A volume is added once it is completely staged, and removed when its
-// unstaging begins. kubelet repeats calls that did not finish, so the monitor ignores the volumes
-// of such calls.
+// stagedVolumes records on this node's disk where volumes are staged. For each volume, the
+// directory dir contains a symbolic link to the staging directory, named after the volume's id.
+// kubelet chooses the staging directories, which contain the records of staged volumes, and passes
+// their paths only in its calls. Without these links, a restarted process would not know which
+// volumes to monitor. A volume is added once it is completely staged, and removed when its
+// unstaging begins. The monitor ignores all other volumes, because kubelet repeats unfinished
+// calls.
 //
-// Each boot of the node has its own directory of links. After a boot, nothing is connected until it
-// is staged again.
+// Each boot of the node has its own directory of links, because after a boot, no volume is
+// connected until it is staged again.
 type stagedVolumes struct{ dir, boot string }
 
 func (s stagedVolumes) path(volumeID string) string { return filepath.Join(s.dir, s.boot, volumeID) }
@@ -87,8 +87,8 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// noteStaged makes the monitor watch a volume and discard its earlier findings. If the link cannot
-// be written, noteStaged only logs the error.
+// noteStaged makes the monitor watch a volume and discard the volume's earlier findings. It only
+// logs a failure to write the link.
 func (n *Node) noteStaged(volumeID, staging string) {
 	if err := n.staged.add(volumeID, staging); err != nil {
 		n.log.Warn("cannot record that a volume is staged: it is not monitored", "volume", volumeID, "error", err)
@@ -108,7 +108,7 @@ func (n *Node) noteUnstaged(volumeID string) {
 // monitored gives a monitor access to a node's volumes.
 type monitored struct{ *Node }
 
-// SetMonitor sets the monitor, whose findings the health calls return. Call SetMonitor before the
+// SetMonitor sets the monitor. The health calls return its findings. Call SetMonitor before the
 // node serves requests.
 func (n *Node) SetMonitor(m *monitor.Monitor) { n.monitor = m }
 
@@ -172,8 +172,8 @@ func (n monitored) Hold(volumeID string) (v monitor.Volume, release func(), ok b
 	return v, nil, false
 }
 
-// Adopt implements [monitor.Source]. It records the volumes whose file systems are mounted at their
-// staging paths, because earlier releases did not record them.
+// Adopt implements [monitor.Source]. It records the volumes with file systems mounted at their
+// staging paths, because earlier releases did not record these volumes.
 func (n monitored) Adopt(mounts []string) error {
 	if err := n.staged.dropOtherBoots(); err != nil {
 		return fmt.Errorf("remove the records of earlier boots: %w", err)

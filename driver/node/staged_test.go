@@ -71,7 +71,8 @@ func TestStagedVolumesAreMonitored(t *testing.T) {
 	assert.Empty(t, stagedIDs(t, n), "without a record, it is not staged")
 }
 
-// While a call is working on a volume, the monitor does not check the volume, and vice versa.
+// The monitor does not check a volume while a call is working on it. Calls fail while the monitor
+// holds the volume.
 func TestCallAndMonitorExcludeEachOther(t *testing.T) {
 	n, f := newFakeNode(t)
 	source := n.Volumes()
@@ -95,7 +96,7 @@ func TestCallAndMonitorExcludeEachOther(t *testing.T) {
 	assert.Empty(t, n.locks.Held())
 }
 
-// A process adopts the volumes that an earlier release has staged since the node was booted.
+// A process adopts the volumes that an earlier release has staged since the last boot.
 func TestVolumesStagedByEarlierReleasesAreAdopted(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, stageCall(n, f, writer, ""))
@@ -121,10 +122,10 @@ func TestVolumesStagedByEarlierReleasesAreAdopted(t *testing.T) {
 	assert.NotEmpty(t, bootID())
 }
 
-// A fakeKernel reports to a monitor the state that a test has set.
+// A fakeKernel reports the state that a test has set.
 type fakeKernel struct {
 	*mount.Mounter
-	table string // file that contains its mount table
+	table string // path of the mount table
 	paths connect.Paths
 }
 
@@ -203,8 +204,8 @@ func TestVolumeHealthComesFromTheMonitor(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, resp.GetVolumeHealth().GetHealthStatuses(), "what was found before the call no longer counts")
 
-	// The health of a published path includes findings about that path and about all paths, but not
-	// about the dead mount of another pod.
+	// The health of a published path includes findings about that path and about the volume as a
+	// whole, but not about the dead mount of another pod.
 	of := func(dead ...string) (reasons []string) {
 		k.paths.All = []connect.Path{{Name: "nvme0", State: "live", Live: true}, {Name: "nvme1", State: "live", Live: true}}
 		lines := "36 35 0:77 / " + stagePath(f.staging, volID) + " rw shared:1 - ext4 /dev/x rw\n"

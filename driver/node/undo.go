@@ -11,17 +11,18 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// undoTimeout limits the time for undoing a failed call, whose own deadline may have passed.
+// undoTimeout limits the time for undoing a failed call. The deadline of the call itself may have
+// passed.
 const undoTimeout = 30 * time.Second
 
 // failedStage cleans up after a failed staging, and returns the call's error. It unmounts and
-// disconnects the volume, even if an earlier call mounted or connected it. If the volume was in use
-// before the call (before is true) and pods may still be using it, failedStage leaves the volume
-// unchanged.
+// disconnects the volume, even if an earlier call mounted or connected it. It leaves the volume
+// unchanged if the volume was in use before the call (before is true) and pods may still be using
+// it.
 //
 // After most error codes of NodeStageVolume, kubelet forgets the volume and never calls
-// NodeUnstageVolume for it. Therefore, while the volume is still connected or mounted, the error
-// wraps request.ErrLeftBehind, which makes kubelet repeat the call.
+// NodeUnstageVolume for it. If the volume is still connected or mounted, the error therefore wraps
+// request.ErrLeftBehind, which makes kubelet repeat the call.
 func (n *Node) failedStage(ctx context.Context, staging, id string, before bool, failed error) error {
 	record, found, err := readRecord(staging, id)
 	switch {
@@ -42,16 +43,17 @@ func (n *Node) failedStage(ctx context.Context, staging, id string, before bool,
 	return failed
 }
 
-// inUse reports whether a pod may be using a volume. A pod may be using a volume that is published
-// or whose file system is mounted.
+// inUse reports whether a pod may be using a volume, because the volume is published or its file
+// system is mounted.
 func (n *Node) inUse(staging, id string, r stageRecord) bool {
 	return n.isMounted(stagePath(staging, id)) || slices.ContainsFunc(r.Targets, n.isMounted)
 }
 
 // failedPublish returns the error for NodePublishVolume, which undoes its own steps. As after a
-// failed staging, kubelet would forget the pod's mount. Therefore, if the path is still mounted, or
-// if this call connected the volume, the error's code makes kubelet retry. If the volume has stayed
-// connected since it was staged, no retry is needed, because kubelet unstages the volume later.
+// failed staging, kubelet may forget the pod's mount. If the path is still mounted, or if this call
+// connected the volume, the code of the error therefore makes kubelet retry. If the volume has
+// remained connected since it was staged, no retry is needed, because kubelet unstages the volume
+// later.
 func (n *Node) failedPublish(ctx context.Context, staging, id, target string, again bool, failed error) error {
 	if n.isMounted(target) {
 		return fmt.Errorf("%w (%s; %w)", failed, target, request.ErrLeftBehind)
@@ -68,8 +70,7 @@ func (n *Node) failedPublish(ctx context.Context, staging, id, target string, ag
 	return failed
 }
 
-// isConnected reports whether a volume may be connected. It returns true unless the kernel reports
-// that the volume is not connected.
+// isConnected returns true unless the kernel reports that the volume is not connected.
 func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
 	if r.replicated() {
 		return true
@@ -80,8 +81,8 @@ func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
 	return !errors.Is(err, connect.ErrNotConnected)
 }
 
-// failedUnstage returns the error for NodeUnstageVolume. The record is removed last, so while it
-// exists, the volume may be mounted or connected, and the call must be retried.
+// failedUnstage returns the error for NodeUnstageVolume. The record is removed last. While the
+// record exists, the volume may be mounted or connected, and the call must be retried.
 func (n *Node) failedUnstage(staging, id string, failed error) error {
 	_, found, err := readRecord(staging, id)
 	if errors.Is(err, request.ErrConflict) || err == nil && !found && !n.isMounted(stagePath(staging, id)) {

@@ -23,8 +23,8 @@ import (
 // pkg/volume/csi). After all other codes, kubelet forgets the volume.
 var repeatedByKubelet = []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted}
 
-// incompleteStage returns functions, by name. Each of them creates one part of an incomplete
-// staging on a fake node.
+// incompleteStage returns named functions, each of which creates one part of an incomplete staging
+// on a fake node.
 func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func() {
 	staged := filepath.Join(f.staging, volID)
 	write := func(r stageRecord) func() {
@@ -51,8 +51,8 @@ func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func()
 }
 
 // If a volume is still connected or mounted after a failed call, kubelet repeats the call,
-// regardless of what an earlier call has left behind and which step has failed. Objects that are in
-// use remain unchanged. All other steps are undone, unless undoing fails as well.
+// regardless of which step failed and what an earlier call left behind. Objects that are in use
+// remain unchanged. All other steps are undone, unless undoing them fails.
 func TestFailedStageIsUndone(t *testing.T) {
 	states := []struct {
 		name  string
@@ -122,7 +122,7 @@ func TestFailedStageIsUndone(t *testing.T) {
 				// Afterwards, another process can unstage the volume and stage it again.
 				clear(f.fail)
 				if state.parts != nil && state.parts[0] == "unreadable record" {
-					return // as the error says, an administrator must clean up
+					return // an administrator must clean up, as the error explains
 				}
 				_, err = f.node().NodeUnstageVolume(t.Context(), f.unstageRequest())
 				require.NoError(t, err)
@@ -138,7 +138,7 @@ func TestFailedStageIsUndone(t *testing.T) {
 	}
 }
 
-// The error code for an invalid request is final only if no earlier call has staged the volume.
+// An invalid request fails with a final code only if no earlier call has staged the volume.
 func TestInvalidRequestsForAStagedVolumeAreRetried(t *testing.T) {
 	for name, change := range map[string]func(*csi.NodeStageVolumeRequest){
 		"no capability":    func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability = nil },
@@ -161,8 +161,8 @@ func TestInvalidRequestsForAStagedVolumeAreRetried(t *testing.T) {
 	}
 }
 
-// While a target path is still mounted after a failed NodePublishVolume, the code makes kubelet
-// repeat the call, so that kubelet does not forget the mount.
+// If a target path is still mounted after a failed NodePublishVolume, the code makes kubelet repeat
+// the call, so that kubelet does not forget the mount.
 func TestFailedPublishIsRepeatedWhileMounted(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))

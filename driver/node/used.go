@@ -12,15 +12,14 @@ import (
 )
 
 // usedVolumes records on this node's disk which volumes have been staged for writing here. For each
-// volume, usedVolumes contains an empty file (a mark) named by the volume's id. The publish context
-// of a volume does not change while the volume is attached. Therefore, if the publish context
-// allows formatting, only the mark prevents a volume that has lost its data from being formatted
-// when it is staged again.
+// volume, the directory dir contains an empty file (a mark) named after the volume's id. The
+// publish context of a volume does not change while the volume is attached. If it allows
+// formatting, only the mark prevents a volume that has lost its data from being formatted when the
+// volume is staged again.
 //
 // A mark remains after its volume is deleted, because nodes are not notified of deletions. When
-// there are more than maxMarks marks, the oldest are removed. Removing them is safe, because a mark
-// matters only while its volume is attached to this node, and only a few volumes are attached at a
-// time.
+// there are more than maxMarks marks, the oldest are removed. This is safe, because a mark matters
+// only while its volume is attached to this node, and only a few volumes are attached at a time.
 type usedVolumes struct{ dir string }
 
 // maxMarks far exceeds the number of volumes that can be attached to a node.
@@ -58,7 +57,7 @@ func (u usedVolumes) add(volumeID string) error {
 	return nil
 }
 
-// prune removes the oldest marks, down to nine tenths of most, if there are more than most.
+// prune removes the oldest marks if there are more than most, so that nine tenths of most remain.
 func (u usedVolumes) prune(most int) error {
 	entries, err := os.ReadDir(u.dir)
 	if err != nil || len(entries) <= most {

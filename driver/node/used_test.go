@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// A volume that has been staged for writing is not formatted again, although the publish context,
-// which does not change while the volume is attached, still permits formatting.
+// A volume that has been staged for writing is not formatted again, although its publish context
+// still permits formatting. The publish context does not change while the volume is attached.
 func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 	reader := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
 	for _, c := range []struct {
@@ -53,7 +53,7 @@ func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 // written, the staging is undone.
 func TestUnusableStateDirectoryFailsStaging(t *testing.T) {
 	n, f := newFakeNode(t)
-	require.NoError(t, os.WriteFile(filepath.Join(f.state, "used"), nil, 0o600)) // no directory
+	require.NoError(t, os.WriteFile(filepath.Join(f.state, "used"), nil, 0o600)) // a file instead of a directory
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 	require.ErrorContains(t, err, "whether volume "+volID+" was used")
 	assert.Empty(t, f.log)

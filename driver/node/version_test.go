@@ -30,9 +30,9 @@ var goldenRecord = stageRecord{
 	Targets: []string{"/var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/pv/mount"},
 }
 
-// After an upgrade, a node has volumes that an earlier release has staged. Every later release can
-// read the records of these volumes. The golden file without a version contains what releases wrote
-// before versions existed, and is never rewritten.
+// After an upgrade, a node has volumes that an earlier release staged. Every later release must be
+// able to read the records of these volumes. The golden file without a version contains the format
+// from before versions existed, and is never rewritten.
 func TestRecordVersionsAreRead(t *testing.T) {
 	for _, name := range []string{"record-without-version.json", "record-v1.json"} {
 		staging := t.TempDir()
@@ -69,9 +69,9 @@ func TestRecordVersionsAreRead(t *testing.T) {
 	}
 }
 
-// A record that a later release has written may contain fields that this release must not ignore.
-// Calls for such a volume change nothing, and their error codes make kubelet repeat them until the
-// later release is running again.
+// A record of a later release may contain fields that this release must not ignore. Calls for such
+// a volume change nothing, and their error codes make kubelet repeat the calls until the later
+// release is running again.
 func TestNewerRecordIsRejected(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))

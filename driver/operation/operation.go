@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// A Group runs one operation at a time on each object. An object is identified by any name, such as
-// a target, a device number or a path.
+// A Group runs one operation at a time on each object. Objects are identified by names, such as
+// target names, device numbers or paths.
 type Group struct {
 	// Busy is the error of an operation if another operation has locked one of its objects.
 	Busy error
-	// Wait makes an operation wait for an earlier one on the same object, until its own context
-	// ends. Without Wait, the operation fails immediately.
+	// Wait makes an operation wait for an earlier operation on the same object until the context of
+	// the waiting operation ends. Without Wait, the later operation fails immediately.
 	Wait bool
 	// Cause returns the reason why a context ended. If Cause is nil, context.Cause is used.
 	Cause func(context.Context) error
@@ -33,7 +33,7 @@ type running struct {
 }
 
 // giveUpDelay is how long Run continues to wait for the operation after its context has ended,
-// because the operation's own error is more precise than Run's.
+// because the error of the operation is more precise than the error of Run.
 const giveUpDelay = 100 * time.Millisecond
 
 // Run locks the objects, calls fn, and returns when fn returns or ctx ends. fn should check its
@@ -71,8 +71,8 @@ func Run[T any](ctx context.Context, g *Group, objects []string, fn func(context
 }
 
 // Share calls fn, unless a call with the same name is already running, and waits for the result
-// until ctx ends. A query that hangs because of its device therefore blocks only one goroutine, no
-// matter how often it is repeated. All calls with the same name must have the same type T.
+// until ctx ends. A query that hangs because of its device therefore blocks only one goroutine,
+// however often the query is repeated. All calls with the same name must have the same type T.
 func Share[T any](ctx context.Context, g *Group, name string, fn func() (T, error)) (T, error) {
 	select {
 	case r := <-g.queries.DoChan(name, func() (any, error) { return fn() }):
@@ -113,8 +113,8 @@ func (g *Group) lock(ctx context.Context, objects []string, step *Step) (unlock 
 	}
 }
 
-// claim locks all of the objects, or none. If claim locks none, it returns the operation that has
-// locked one of the objects, and that object.
+// claim locks either all objects or none. If it locks none, it returns an operation that has locked
+// one of the objects, and that object.
 func (g *Group) claim(objects []string, own *running) (other *running, object string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package outage limits the log lines for calls that fail for the same reason while a storage
-// server is down: the first failure is logged, and the following ones are counted.
+// server is down: the first failure is logged, and the following failures are counted.
 //
-// Package outage must not depend on what calls do, or on which errors are of which kind.
+// Package outage must not depend on what calls do, or on how errors are classified.
 package outage
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// firstPause is the time from the first failure to the first line with a count. The pause
+	// firstPause is the time from the first failure to the first log line with a count. The pause
 	// doubles with each line, up to longestPause.
 	firstPause   = 30 * time.Second
 	longestPause = 15 * time.Minute
@@ -30,7 +30,7 @@ type Log struct {
 	log *slog.Logger
 	now func() time.Time
 
-	known   atomic.Int64 // the number of outages, so that calls need no lock while there are none
+	known   atomic.Int64 // the number of outages, so that calls need no lock while there are no outages
 	mu      sync.Mutex
 	outages map[key]*outage
 }
@@ -55,9 +55,9 @@ func New(log *slog.Logger, now func() time.Time) *Log {
 	return &Log{log: log, now: now, outages: map[key]*outage{}}
 }
 
-// Failed records that a call failed because of a target. It reports whether the caller must log the
-// failure, which is then the first of its kind for the target. text is the text of the error, for
-// lines with a count.
+// Failed records that a call failed because of a target. It returns true for the first failure of
+// its kind on the target, which the caller must log. text is the text of the error, for lines with
+// a count.
 func (l *Log) Failed(target, kind, method, text string) (first bool) {
 	if l == nil {
 		return true
@@ -92,8 +92,8 @@ func (l *Log) Answered(target string) {
 	l.end(target, func(*outage) bool { return true })
 }
 
-// Succeeded records that a call that needed a target has succeeded. The target's outages in which
-// calls of the same method failed are then over.
+// Succeeded records that a call that needed a target has succeeded. This ends the target's outages
+// in which calls of the same method failed.
 func (l *Log) Succeeded(target, method string) {
 	l.end(target, func(o *outage) bool { return o.methods[method] })
 }
@@ -140,8 +140,8 @@ func (l *Log) Ongoing(target string) bool {
 	return false
 }
 
-// forget removes outages whose last failure was long ago. If the target has not responded since
-// then, forget logs its count.
+// forget removes outages without recent failures. If the target has not responded since the last
+// failure, it logs the count.
 func (l *Log) forget(now time.Time) {
 	byTarget := func(a, b key) int { return cmp.Or(cmp.Compare(a.target, b.target), cmp.Compare(a.kind, b.kind)) }
 	for _, k := range slices.SortedFunc(maps.Keys(l.outages), byTarget) {

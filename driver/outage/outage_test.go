@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A bench is a Log with a stopped clock, and the lines that were logged.
+// A bench is a Log with a manual clock, and the lines that were logged.
 type bench struct {
 	*Log
 	clock time.Time
@@ -90,7 +90,7 @@ func TestFailuresOfOtherKindsAndTargetsAreLogged(t *testing.T) {
 	assert.False(t, b.Ongoing(""))
 }
 
-// A target that completes some calls and fails others does not cause a log line for each of them.
+// A target that completes some calls and fails others does not cause a log line for each call.
 func TestFlappingTargetIsLoggedRarely(t *testing.T) {
 	b := newBench()
 	logged := 0
@@ -112,12 +112,12 @@ func TestSuccessOfAnotherMethodDoesNotEndAnOutage(t *testing.T) {
 	require.Len(t, b.written(), 1)
 }
 
-// After a long time without failures, the next one is logged again, and the count is not lost.
+// After a long time without failures, the next failure is logged again, and the count is not lost.
 func TestOldOutageExpires(t *testing.T) {
 	for name, c := range map[string]struct {
 		failures int
 		answered bool
-		after    time.Duration // after the last failure
+		after    time.Duration // time since the last failure
 		first    int           // number of further failures that the caller logs
 		lines    []string
 	}{

@@ -16,14 +16,14 @@ import (
 type Store struct {
 	Target, Name          string
 	FreeBytes, TotalBytes int64
-	// RoomBytes is the size of the largest volume that can be created now. It depends on the class.
-	// A thick volume needs free clusters, whereas a thin one is limited only by thinOvercommit.
+	// RoomBytes is the size of the largest volume that can be created now. It depends on the class:
+	// a thick volume needs free clusters, whereas a thin volume is limited only by thinOvercommit.
 	RoomBytes int64
 	// SmallestBytes is the size of the smallest volume that can be created.
 	SmallestBytes int64
 }
 
-// Stores returns the stores in which the class allows volumes. If there are none, it fails with
+// Stores returns the stores that the class allows. If there are none, it fails with
 // [class.ErrParameter].
 func Stores(all []Store, c class.Class) ([]Store, error) {
 	var allowed []Store
@@ -68,8 +68,8 @@ func draw(words ...string) float64 {
 
 // CheckCopy returns an error if a copy of a volume or snapshot on the target cannot satisfy the
 // class. Copies are thin, and are in the lvstore of their source. storeOfSource returns that
-// lvstore; CheckCopy calls it only if the class names lvstores. CheckCopy returns errors of
-// storeOfSource, and errors that wrap [class.ErrParameter].
+// lvstore; CheckCopy calls it only if the class names lvstores, and returns its error. All other
+// errors wrap [class.ErrParameter].
 func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error)) error {
 	switch {
 	case c.Thick:
@@ -91,7 +91,7 @@ func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error
 // A Capacity describes the volumes that can be created now.
 type Capacity struct {
 	// Bytes is the total size of volumes. MaxBytes is the size of the largest volume, and MinBytes
-	// that of the smallest.
+	// is the size of the smallest.
 	Bytes, MaxBytes, MinBytes int64
 }
 
@@ -111,8 +111,8 @@ func CapacityOf(stores []Store) Capacity {
 	return sum
 }
 
-// Pair returns the first two stores, in their order, that are on different targets and that a
-// single node can reach. targets contains the stores' targets by name.
+// Pair returns the first two stores, in the given order, that are on different targets and within
+// reach of a single node. targets contains the stores' targets by name.
 func Pair(stores []Store, targets map[string]Target) (first, second Store, ok bool) {
 	for i, a := range stores {
 		for _, b := range stores[i+1:] {
@@ -125,9 +125,9 @@ func Pair(stores []Store, targets map[string]Target) (first, second Store, ok bo
 }
 
 // PairCapacity returns the capacity for volumes with a replica on each of two targets that a single
-// node can reach. Each replica is larger than its volume by head bytes. Of two targets, the one
-// with less room limits the capacity; the pair with the highest capacity counts. targets contains
-// the stores' targets by name.
+// node can reach. Each replica is larger than its volume by head bytes. The target with less room
+// limits the capacity of a pair; the result is that of the pair with the highest capacity. targets
+// contains the stores' targets by name.
 func PairCapacity(stores []Store, targets map[string]Target, head int64) Capacity {
 	byTarget := map[string][]Store{}
 	for _, s := range stores {

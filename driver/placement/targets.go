@@ -17,15 +17,14 @@ var ErrNoTopology = errors.New("no target is accessible from the requested topol
 // A Target describes a target in config.json.
 type Target struct {
 	Name string
-	// Topology holds the segments that a node must have to reach the target, such as its zone. If
-	// Topology is empty, every node can reach it.
+	// Topology contains the segments that a node must have to reach the target, such as its zone.
+	// If it is empty, every node can reach the target.
 	Topology map[string]string
-	// Labels are the labels by which classes select targets.
+	// Labels are the labels that classes use to select targets.
 	Labels map[string]string
 }
 
-// Targets returns the configured targets on which the class allows volumes. Errors wrap
-// [class.ErrParameter].
+// Targets returns the configured targets that the class allows. Errors wrap [class.ErrParameter].
 func Targets(configured []Target, c class.Class) ([]Target, error) {
 	for _, name := range c.Targets {
 		if !slices.ContainsFunc(configured, func(t Target) bool { return t.Name == name }) {
@@ -49,10 +48,9 @@ func Targets(configured []Target, c class.Class) ([]Target, error) {
 type Choice struct {
 	// Candidates is the number of targets on which the volume may be created.
 	Candidates int
-	// Margin is the number of additional targets that are queried for the volume. A target that is
-	// added to config.json becomes a candidate for some names, replacing another target. If at most
-	// Margin targets are added at a time, a volume that an unfinished call has created is still
-	// found.
+	// Margin is the number of additional targets that are queried for the volume. A new target in
+	// config.json becomes a candidate for some names, replacing another target. If at most Margin
+	// targets are added at a time, a volume that an unfinished call has created is still found.
 	Margin int
 }
 
@@ -82,7 +80,7 @@ func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target)
 	return asked, candidates
 }
 
-// An Accessibility holds the topologies from which a volume must be accessible. If there are
+// An Accessibility contains the topologies from which a volume must be accessible. If there are
 // requisite topologies, the volume must be accessible from one of them. Of the preferred
 // topologies, earlier ones take precedence over later ones.
 type Accessibility struct {

@@ -1,7 +1,7 @@
 // Package readback runs steps on a target and reads back whether they are done. The error of a
-// failed call is not reliable. If an object already exists, some releases of SPDK fail, in
-// different ways, and others do not fail at all. If the reply was lost, the call may nevertheless
-// have been executed.
+// failed call is not reliable. If an object already exists, some releases of SPDK fail in various
+// ways, and other releases do not fail at all. If the reply is lost, the call may still have been
+// executed.
 //
 // Package readback must not depend on what the steps do.
 package readback
@@ -22,8 +22,8 @@ type Step struct {
 }
 
 // NewStep returns a step. action describes the step in errors, such as "add LUN 0"; do makes the
-// change; done reads back whether the change has been made, by this or another call. done is called
-// only if do fails.
+// change; done reads back whether this or another call has made the change. done is called only if
+// do fails.
 func NewStep(action string, do func() error, done func() (bool, error)) Step {
 	return Step{action, do, done}
 }
@@ -52,8 +52,8 @@ func RunAll(steps []Step) error {
 	return nil
 }
 
-// RunAtOnce runs steps concurrently. When all have ended, it returns the errors of those that
-// failed.
+// RunAtOnce runs steps concurrently. When all steps have ended, it returns the errors of the failed
+// steps.
 func RunAtOnce(steps []Step) error {
 	failed := make([]error, len(steps))
 	var running sync.WaitGroup
@@ -64,9 +64,9 @@ func RunAtOnce(steps []Step) error {
 	return errors.Join(failed...)
 }
 
-// Clarifies reports whether it is useful to read back after a failed call. Reading back is not
-// useful if the target does not respond, if the call was definitely not executed, or if the call
-// was executed but not saved.
+// Clarifies reports whether it is useful to read back after a failed call. It is not useful if the
+// target does not respond, if the call was definitely not executed, or if the call was executed but
+// not saved.
 func Clarifies(failed error) bool {
 	switch spdkrpc.KindOf(failed) {
 	case spdkrpc.Unreachable, spdkrpc.InUse, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState, spdkrpc.NotSaved:
@@ -76,7 +76,8 @@ func Clarifies(failed error) bool {
 }
 
 // Refused reports whether SPDK itself refused a call, so that the call has not been and will not be
-// executed. If there is no response, or one that cannot be decoded, the call may still be executed.
+// executed. If there is no response, or the response cannot be decoded, the call may still be
+// executed.
 func Refused(failed error) bool {
 	var e *spdkrpc.Error
 	return errors.As(failed, &e) && e.Code != 0 && e.Kind != spdkrpc.OutcomeUnknown && e.Kind != spdkrpc.NotSaved

@@ -13,7 +13,7 @@ const (
 	Ours
 )
 
-// A Rebuild is the way in which a replica is being brought up to date.
+// A Rebuild is the way that a replica is being brought up to date.
 type Rebuild uint8
 
 // Kinds of rebuilds. ByBitmap copies the regions that are marked in the log of the running mirror;
@@ -26,12 +26,12 @@ const (
 
 // A Superblock is the record on a replica.
 type Superblock struct {
-	// Epoch is the epoch of the witness at the time when the superblock was written.
+	// Epoch is the epoch of the witness when the superblock was written.
 	Epoch uint64
-	// InSync is the in-sync set at the time when the superblock was written. All other replicas had
-	// already failed.
+	// InSync is the in-sync set when the superblock was written. All other replicas had already
+	// failed.
 	InSync Set
-	// Rebuild is the kind of a rebuild that has been started and is not known to be complete.
+	// Rebuild is the kind of a rebuild that has been started and may be incomplete.
 	Rebuild Rebuild
 }
 
@@ -57,7 +57,7 @@ const (
 	Start
 )
 
-// A Reason is the reason why a volume waits or is refused, or why a replica is not used.
+// A Reason explains why a volume waits or is refused, or why a replica is not used.
 type Reason uint8
 
 // Reasons.
@@ -68,7 +68,7 @@ const (
 	WitnessOlder              // a superblock has a later epoch than the witness, which was restored
 	ReplicaMissing            // required replicas are unreachable or unreadable
 	ReplicaNotOurs            // a required replica is blank, or contains foreign data
-	SplitBrain                // according to each replica's superblock, the other one has failed
+	SplitBrain                // according to each replica's superblock, the other replica has failed
 	NotRebuilt                // required replicas are not completely rebuilt
 )
 
@@ -84,14 +84,13 @@ type Decision struct {
 	ByBitmap, InFull Set
 	// Left contains the replicas that must not be changed without an administrator's decision.
 	Left Set
-	// Reason is the reason why the volume waits or is refused. The field Because contains the
-	// replicas that caused the decision.
+	// Reason is the reason why the volume waits or is refused. Because contains the replicas that
+	// caused the decision.
 	Reason  Reason
 	Because Set
 }
 
-// Decide determines how self stages a volume. The parameter known reports whether the witness could
-// be read.
+// Decide determines how self stages a volume. known reports whether the witness could be read.
 func Decide(self Writer, w Witness, known bool, v View) Decision {
 	switch {
 	case !known:
@@ -112,8 +111,8 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 	}
 	current := v.where(w.InSync, func(s Seen) bool { return s.State == Ours && s.Superblock.Rebuild == NoRebuild })
 	// The superblocks of all members are written before a mirror starts, and before the in-sync set
-	// grows. Therefore, if a replica has an earlier epoch than another one, either its server has
-	// returned with old data, or a start was interrupted.
+	// grows. If a replica has an earlier epoch than another replica, either its server has returned
+	// with old data, or a start was interrupted.
 	older := v.older(current)
 	current &^= older
 	accused := v.accused(current)
@@ -128,9 +127,9 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 		return Decision{Action: Refuse, Reason: NotRebuilt, Because: w.InSync}
 	}
 	logged := w.Logged
-	if w.Clean { // they are equal now, and the mirror marks everything that it writes from now on
+	if w.Clean { // the replicas are equal now, and the mirror marks everything that it writes from now on
 		logged |= v.where(w.InSync, func(s Seen) bool { return s.State != Ours || s.Superblock.Rebuild == NoRebuild }) &^ accused &^ older
-	} else if start.Len() > 1 { // each has every acknowledged write, but they may differ in others
+	} else if start.Len() > 1 { // each replica has every acknowledged write, but the replicas may differ in other writes
 		start = SetOf(start.IDs()[0])
 	}
 	d := Decision{Action: Start, InSync: start, Logged: logged &^ start}
@@ -160,11 +159,11 @@ func decideNew(w Witness, v View) Decision {
 	return Decision{Action: Create, InSync: w.Replicas}
 }
 
-// A Return is the way in which a replica returns to a running mirror.
+// A Return is the way that a replica returns to a running mirror.
 type Return uint8
 
-// The ways in which a replica returns. With Leave, the replica is not changed until an
-// administrator decides.
+// The ways that a replica returns. With Leave, the replica is not changed until an administrator
+// decides.
 const (
 	NotThere Return = iota
 	AddByBitmap
@@ -173,8 +172,8 @@ const (
 )
 
 // Readd decides how a replica that is not in sync returns to a mirror that consists of the replicas
-// in running. The parameter logged reports whether the witness lists the replica in Logged. The
-// witness must not list the replica as in sync, because the replica is overwritten.
+// in running. logged reports whether the witness lists the replica in Logged. The witness must not
+// list the replica as in sync, because the replica is overwritten.
 func Readd(running Set, s Seen, logged bool) Return {
 	switch s.State {
 	case Unreachable:
@@ -186,9 +185,9 @@ func Readd(running Set, s Seen, logged bool) Return {
 		case s.Superblock.Rebuild == InFull:
 			return AddInFull
 		case !s.Superblock.InSync.Contains(running) && s.Superblock.Rebuild == NoRebuild:
-			return Leave // it may contain the only copy of some data
+			return Leave // the replica may contain the only copy of some data
 		case !logged:
-			return AddInFull // it may differ in writes that are not in any log
+			return AddInFull // the replica may differ in writes that are in no log
 		}
 		return AddByBitmap
 	default:
@@ -207,8 +206,7 @@ func (v *View) where(set Set, f func(Seen) bool) Set {
 	return found
 }
 
-// older returns the replicas in set whose superblocks have an earlier epoch than another replica in
-// set.
+// older returns the replicas in set that have an earlier epoch than another replica in set.
 func (v *View) older(set Set) Set {
 	var newest uint64
 	for _, id := range set.IDs() {
@@ -218,7 +216,7 @@ func (v *View) older(set Set) Set {
 }
 
 // accused returns the replicas in set that have failed according to the superblock of another
-// replica in set.
+// replica.
 func (v *View) accused(set Set) Set {
 	var accused Set
 	for id := range ID(MaxReplicas) {

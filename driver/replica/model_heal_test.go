@@ -87,8 +87,8 @@ func (m *stepper) heal(s world, n int) {
 	}
 }
 
-// copyChunk copies a chunk from one replica to another. Afterwards, a write in flight is the same
-// on both replicas.
+// copyChunk copies a chunk from one replica to another. After the copy, a write in flight is the
+// same on both replicas.
 func (s *world) copyChunk(from, to ID) {
 	if from == to {
 		return

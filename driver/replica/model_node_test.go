@@ -1,6 +1,6 @@
 package replica
 
-// The steps of a node are those of its plugin and those of its mirror.
+// The steps of a node are the steps of its plugin and of its mirror.
 
 // stage adds the steps of a node without a running array.
 func (m *stepper) stage(s world, n int) {
@@ -167,7 +167,7 @@ func (m *stepper) writes(s world, n int) {
 }
 
 // fail adds a failed write on a live server. The mirror holds the write until the plugin allows a
-// retry, or removes the replica.
+// retry or removes the replica.
 func (m *stepper) fail(s world, n int) {
 	node := s.Nodes[n]
 	for _, id := range ((node.Members | node.Rebuilding) &^ node.WriteData).IDs() {
@@ -229,7 +229,7 @@ func (m *stepper) superblock(s *world, n int) Superblock {
 	return Superblock{Epoch: m.epoch(s, n), InSync: s.Nodes[n].Members | s.Nodes[n].Known}
 }
 
-// maintain adds the steps by which the plugin keeps the witness, the superblocks and the mirror
+// maintain adds the steps that the plugin takes to keep the witness, the superblocks and the mirror
 // consistent.
 func (m *stepper) maintain(s world, n int) {
 	node := s.Nodes[n]
@@ -303,8 +303,8 @@ func (m *stepper) maintain(s world, n int) {
 	}
 }
 
-// diskLog replaces the log in memory with the log on the members, after which the writes in flight
-// are repeated.
+// diskLog replaces the log in memory with the log on the members. The writes in flight are then
+// repeated.
 func (s *world) diskLog(n int) {
 	node := &s.Nodes[n]
 	if node.Core {
@@ -313,7 +313,7 @@ func (s *world) diskLog(n int) {
 	}
 }
 
-// keepLog adds the steps by which the plugin moves the log, and records which replicas the log
+// keepLog adds the steps that the plugin takes to move the log and to record which replicas the log
 // covers.
 func (m *stepper) keepLog(s world, n int) {
 	node := s.Nodes[n]
