@@ -14,9 +14,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// SPDK attaches a file a second time. An lvstore on the second bdev would destroy the one on the
-// first bdev, so the proxy refuses the call, whatever path names the file.
-func TestFileIsAttachedOnce(t *testing.T) {
+// SPDK would attach a file a second time, and an lvstore on the second bdev would destroy the
+// lvstore on the first. Therefore, the proxy refuses the call, whatever path leads to the file.
+func TestFileCannotBeAttachedTwice(t *testing.T) {
 	b := newBench(t, "v26.05")
 	dir := t.TempDir()
 	disk, other, link, hard := filepath.Join(dir, "disk"), filepath.Join(dir, "other"), filepath.Join(dir, "link"), filepath.Join(dir, "hard")

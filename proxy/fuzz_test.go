@@ -27,7 +27,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A witness reads the log and records the allowed calls.
+// A witness reads the log, and records the allowed calls.
 type witness struct {
 	release rpcschema.Release
 
@@ -75,13 +75,13 @@ func (w *witness) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// inWords formats a call independently of the order of members and the spelling of numbers.
+// inWords formats a call so that neither the order of members nor the spelling of numbers matters.
 func inWords(method string, params map[string]any) string {
 	text, err := jsonrpc.Marshal(plainNumbers(rpcschema.Default().Redact(method, params)))
 	return fmt.Sprint(method, " ", string(text), err)
 }
 
-// plainNumbers converts integers to plain digits, as a target reads them.
+// plainNumbers converts integers to plain digits, as a target interprets them.
 func plainNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -108,8 +108,8 @@ func plainNumbers(v any) any {
 }
 
 // FuzzConnection sends arbitrary bytes on a connection, either raw or as the body of a request from
-// a user with few rights. The proxy must not panic, and must still serve other users. The only
-// calls that it sends to SPDK must be ones that it has allowed, with exactly the same parameters.
+// a user with few permissions. The proxy must not panic, and must continue to serve other users.
+// Calls reach SPDK only if the proxy has allowed them with exactly the same parameters.
 func FuzzConnection(f *testing.F) {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 	require.NoError(f, err)
@@ -177,7 +177,7 @@ func FuzzConnection(f *testing.F) {
 		require.NoError(t, err)
 		defer func() { _ = conn.Close() }()
 		require.NoError(t, conn.SetDeadline(time.Now().Add(long)))
-		_, _ = conn.Write(text) // the proxy may close the connection before the end
+		_, _ = conn.Write(text) // the proxy may close the connection early
 		if framing%3 == 0 {
 			_ = conn.(*net.TCPConn).CloseWrite()
 		}
@@ -203,7 +203,7 @@ func FuzzConnection(f *testing.F) {
 		defer w.mu.Unlock()
 		require.Empty(t, w.wrong)
 		for words, times := range reached {
-			if !strings.HasPrefix(words, "spdk_get_version ") && !strings.HasPrefix(words, "notify_get_types ") && !strings.HasPrefix(words, "framework_get_config ") { // the proxy's own calls
+			if !strings.HasPrefix(words, "spdk_get_version ") && !strings.HasPrefix(words, "notify_get_types ") && !strings.HasPrefix(words, "framework_get_config ") { // calls that the proxy itself makes
 				require.LessOrEqual(t, times, w.allowed[words], "%s\nafter %q", words, text)
 			}
 		}

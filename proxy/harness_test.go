@@ -45,9 +45,9 @@ const (
 	statusClientGone = 499
 )
 
-const long = time.Minute // a timeout that a passing test never reaches
+const long = time.Minute // a timeout that no passing test reaches
 
-// A bench is a proxy in front of a simulated target, together with the proxy's log.
+// A bench is a proxy in front of a simulated target, with the proxy's log.
 type bench struct {
 	t      *testing.T
 	target *spdktest.Target
@@ -87,7 +87,7 @@ func testConfig(socket string) *config.Config {
 	return &c
 }
 
-// rules returns rules without conditions.
+// rules returns unconditional rules.
 func rules(globs ...string) (list []policy.Rule) {
 	for _, glob := range globs {
 		list = append(list, policy.Rule{Method: glob})
@@ -99,8 +99,8 @@ func newBench(t *testing.T, release string, change ...func(*config.Config)) *ben
 	return newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease(release)}, change...)
 }
 
-// newSafeBench creates a proxy for a target that does not load lvstores written by hosts. Tenants
-// require such a target.
+// newSafeBench creates a proxy for a target that does not load lvstores written by hosts, as
+// tenants require.
 func newSafeBench(t *testing.T, release string, change ...func(*config.Config)) *bench {
 	return newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease(release), ExamineListed: true}, change...)
 }
@@ -120,7 +120,7 @@ func newBenchWith(t *testing.T, opts spdktest.Options, change ...func(*config.Co
 	return b
 }
 
-// A got is a response that a client has received.
+// A got is a response as a client receives it.
 type got struct {
 	*http.Response
 	body string
@@ -172,7 +172,7 @@ func (b *bench) lastCall() map[string]any {
 	return lines[len(lines)-1]
 }
 
-// reached returns the methods of the calls that SPDK received, except the proxy's own.
+// reached returns the methods of the calls that SPDK received, except for the proxy's own calls.
 func (b *bench) reached() (methods []string) {
 	for _, c := range b.target.Calls() {
 		if c.Method != "spdk_get_version" && c.Method != "notify_get_types" && c.Method != "framework_get_config" {
@@ -193,7 +193,7 @@ func handOver(t *testing.T, passwords map[string]string) {
 
 const createMalloc = `{"id":1,"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":2048,"block_size":512}}`
 
-// documented returns the code blocks in a language from a section (## or ###) of a manual page,
+// documented returns the code blocks in one language from a section (## or ###) of a manual page,
 // such as docs/wire.md.
 func documented(t *testing.T, page, section, language string) (blocks []string) {
 	t.Helper()

@@ -15,13 +15,13 @@ import (
 
 const enableWhole = `{"id":1,"method":"bdev_enable_histogram","params":{"name":"lvs0/v0","enable":true,"min_nsec":0,"max_nsec":18446744073709551615}}`
 
-// The proxy exports the latencies of a bdev whose histogram is enabled. If the proxy cannot read
-// them, it logs the reason once.
+// The proxy exports the latencies of a bdev if the bdev's histogram is enabled. If the latencies
+// cannot be read, the proxy logs the reason once.
 func TestLatencyHistogramsAreExported(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.LatencyHistograms = []string{"lvs0/v0"} })
 	b.fill(t)
 	b.readAnew()
-	scrape := func() got { // uses a new reader, which has not cached when methods were last called
+	scrape := func() got { // uses a new reader, which does not know when methods were last called
 		b.readAnew()
 		return b.scrapeTarget()
 	}

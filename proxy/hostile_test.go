@@ -28,7 +28,7 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 	for _, hostile := range []struct {
 		name  string
 		send  string
-		again string // sent repeatedly for as long as the proxy accepts it
+		again string // sent repeatedly, as long as the proxy accepts it
 	}{
 		{name: "says nothing"},
 		{name: "half a line", send: "POST / HT"},
@@ -58,7 +58,7 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 				go func() {
 					_, err := io.WriteString(c.Conn, hostile.send)
 					for err == nil && hostile.again != "" {
-						time.Sleep(time.Millisecond) // slowly, so that the test does not use all CPU time
+						time.Sleep(time.Millisecond) // limits the test's CPU time
 						_, err = io.WriteString(c.Conn, hostile.again)
 					}
 				}()
@@ -75,8 +75,8 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 	}
 }
 
-// The time to read a request is limited, even if the client sends it slowly or sends nothing at
-// all. The time to write a response is also limited.
+// The time for reading a request is limited, even if the client sends it slowly or sends nothing.
+// So is the time for writing a response.
 func TestHostileConnectionsAreClosed(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Limits.Read, c.Limits.Idle = config.Duration(time.Second), config.Duration(20*time.Millisecond)
@@ -114,7 +114,7 @@ func TestHostileConnectionsAreClosed(t *testing.T) {
 	}, long, time.Millisecond, "and the connection no longer counts")
 }
 
-// The proxy refuses calls that a page on another site makes an administrator's browser send. The
+// The proxy refuses calls that another site's page causes an administrator's browser to send. The
 // log contains the administrator's name.
 func TestCrossSiteRequestsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
@@ -151,7 +151,7 @@ func TestCrossSiteRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// Only authenticated clients get a response to Expect: 100-continue.
+// Only authenticated clients receive a response to Expect: 100-continue.
 func TestContinueIsSentOnlyToAuthenticatedClients(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()
 	c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\n%sExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", asUser("admin"), len(version)))
@@ -161,7 +161,7 @@ func TestContinueIsSentOnlyToAuthenticatedClients(t *testing.T) {
 	assert.Equal(t, http.StatusOK, c.answer().StatusCode)
 }
 
-// Requests that are pipelined on one connection get responses in order.
+// Pipelined requests on one connection receive their responses in order.
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 20 * time.Millisecond})
@@ -179,7 +179,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// The proxy does not support old TLS versions or HTTP/2.
+// The proxy supports neither old TLS versions nor HTTP/2.
 func TestOldTLSAndHTTP2AreRefused(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS("")))
 	_, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
@@ -193,8 +193,8 @@ func TestOldTLSAndHTTP2AreRefused(t *testing.T) {
 	}
 }
 
-// The configuration can restrict TLS versions and cipher suites further, and a reload applies such
-// a restriction.
+// The configuration can further restrict TLS versions and cipher suites. A reload applies such a
+// restriction.
 func TestTLSVersionAndSuitesCanBeRestricted(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""))
 	s := serve(t, b)
@@ -221,7 +221,7 @@ func TestTLSVersionAndSuitesCanBeRestricted(t *testing.T) {
 }
 
 // The number of connections from one source is limited. Further connections are closed before the
-// TLS handshake, and connections that are already open stay open.
+// TLS handshake, while existing connections stay open.
 func TestConnectionsPerSourceAreLimited(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS(""), func(c *config.Config) { c.Limits.ConnectionsPerSource = 3 }))
 	var open []*rawClient

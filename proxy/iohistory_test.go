@@ -22,8 +22,8 @@ func (b *bench) ioHistory(t *testing.T, user, params string) (list []spdkrpc.Pro
 	return answer.Result
 }
 
-// Tenants can read only the I/O history of their own bdevs, while administrators can read that of
-// all bdevs.
+// Tenants can read the I/O history only of their own bdevs; administrators can read that of all
+// bdevs.
 func TestTenantsReadOnlyTheirIOHistory(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	uuids := map[string]string{}
@@ -69,7 +69,7 @@ func TestIOHistoryCanBeDisabled(t *testing.T) {
 
 // While a volume's histogram is enabled, the history contains percentiles of the volume's
 // latencies. Otherwise, it contains the histogram's state.
-func TestIOHistoryWithHistograms(t *testing.T) {
+func TestIOHistoryContainsPercentilesOfEnabledHistograms(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"vol","size_in_mib":8,"lvs_name":"lvs-a"}`, http.StatusOK)
 	b.as(t, "admin", "nvmf_create_subsystem", `{"nqn":"nqn.2026-11.example:io"}`, http.StatusOK)

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// If no rule matches a local user, the responses are errors with the requests' ids. A reload also
-// applies to open connections.
+// If no rule matches a local user, each response is an error with the request's id. A reload also
+// affects open connections.
 func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "nobody"))
 	s := serveLocally(t, b)
@@ -52,7 +52,7 @@ func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	require.ErrorContains(t, b.proxy.Reload(&with), "listen_unix has changed")
 }
 
-// A client's messages and the memory that they use are limited.
+// The messages of a client, and the memory that they occupy, are limited.
 func TestLocalClientsAreLimited(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) {
 		c.Limits.RequestKiB, c.Limits.Read, c.ListenUnix.Idle = 16, config.Duration(50*time.Millisecond), config.Duration(100*time.Millisecond)
@@ -74,10 +74,10 @@ func TestLocalClientsAreLimited(t *testing.T) {
 	p = s.program().send(version[:20])
 	assert.Contains(t, p.answered("null", jsonrpc.CodeInvalidRequest).Error.Message, "did not arrive in time")
 	p.closed()
-	s.program().closed() // idle, so it is closed
+	s.program().closed() // idle connections are closed
 
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 300 * time.Millisecond})
-	s.program().send(createMalloc).answered("1", 0) // not idle, so it stays open
+	s.program().send(createMalloc).answered("1", 0) // a connection in use stays open
 
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_iostat", Do: spdktest.Hang, Times: -1})
 	require.Eventually(t, func() bool { return b.proxy.clients.Open() == 0 }, long, time.Millisecond)
@@ -93,7 +93,7 @@ func TestLocalClientsAreLimited(t *testing.T) {
 	assert.Less(t, total, 16<<10)
 }
 
-// A client that does not read its responses is disconnected and does not delay other clients.
+// A client that does not read its responses is disconnected, and does not delay other clients.
 func TestLocalClientsThatDoNotReadAreDisconnected(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
@@ -117,7 +117,7 @@ func TestLocalClientsThatDoNotReadAreDisconnected(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// A panic during a call closes only the client's own connection, and its resources are released.
+// A panic during a call closes only that client's connection, and releases its resources.
 func TestLocalPanicClosesOneConnection(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}

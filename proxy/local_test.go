@@ -39,7 +39,7 @@ func local(t *testing.T, name string) func(*config.Config) {
 	}
 }
 
-// serveLocally is like serve, for a bench with a socket for programs on this host.
+// serveLocally is like serve, but for a bench with a local socket.
 func serveLocally(t *testing.T, b *bench) *serving {
 	l, err := b.proxy.Listen()
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func serveLocally(t *testing.T, b *bench) *serving {
 	return s
 }
 
-// A program is a client on the socket for programs on this host.
+// A program is a client of the local socket.
 type program struct {
 	t *testing.T
 	*net.UnixConn
@@ -204,8 +204,8 @@ func TestLocalStream(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// Calls on a connection start in the order in which they arrived, even though the proxy has to
-// query the target before some of them.
+// Calls on a connection start in the order in which they arrive, although the proxy has to query
+// the target before some of them.
 func TestLocalCallsStartInOrder(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()
@@ -250,7 +250,7 @@ func TestLocalBatches(t *testing.T) {
 	}
 }
 
-// A client that has closed its sending side still gets its responses.
+// A client that has closed its sending side still receives its responses.
 func TestHalfClosedLocalClientGetsItsResponses(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()
@@ -261,7 +261,7 @@ func TestHalfClosedLocalClientGetsItsResponses(t *testing.T) {
 	p.closed()
 }
 
-// If a client disconnects while its call is waiting for a slot, the call is not executed.
+// If a client disconnects while its call waits for a slot, the call is not executed.
 func TestWaitingCallOfDisconnectedLocalClientIsDropped(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) { c.Limits.UserInFlight = 1 })
 	gone := make(chan struct{})
@@ -275,7 +275,7 @@ func TestWaitingCallOfDisconnectedLocalClientIsDropped(t *testing.T) {
 	require.NoError(t, p.Close())
 	close(gone)
 	require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 2 }, long, time.Millisecond)
-	status := map[any]any{} // the order of the two lines is undefined, because a call releases its slot before it is logged
+	status := map[any]any{} // the order of the two lines varies, because a call releases its slot before it is logged
 	for _, line := range b.log.Lines(t, "call") {
 		status[line["method"]] = line["status"]
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// family creates the snapshot s below the volumes v and c.
+// family creates snapshot s with two clones, the volumes v and c.
 func (b *bench) family(t *testing.T) {
 	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)
 	b.call(t, "bdev_malloc_create", `{"name":"copy","num_blocks":65536,"block_size":4096}`)
@@ -40,8 +40,8 @@ func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
 	}
 }
 
-// A deletion makes only these calls to SPDK. The deletion does not open a new connection, on which
-// the proxy would also have to query the release.
+// A deletion makes only these calls to SPDK. It opens no new connection, on which the proxy would
+// additionally have to query the release.
 func TestDeletionMakesTheExpectedRPCs(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)
@@ -57,8 +57,8 @@ func TestDeletionMakesTheExpectedRPCs(t *testing.T) {
 	assert.Equal(t, []string{"bdev_get_bdevs", "bdev_get_bdevs", "bdev_lvol_delete"}, sent)
 }
 
-// SPDK may continue to execute a call for minutes after its deadline. The volume, its parent and
-// its clones are not deleted until SPDK has responded.
+// SPDK may execute a call for minutes after its deadline. The volume, its parent and its clones are
+// not deleted until SPDK has responded.
 func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
 	for method, params := range map[string]string{
 		"bdev_lvol_inflate": `{"name":"lvs0/v"}`, "bdev_lvol_decouple_parent": `{"name":"lvs0/v"}`, "bdev_lvol_resize": `{"name":"lvs0/v","size_in_mib":12}`,
@@ -102,7 +102,7 @@ func TestInflatedVolumesHaveAllClusters(t *testing.T) {
 	}
 }
 
-// While a shallow copy writes to a volume, no volume in its lvstore is inflated.
+// While a shallow copy writes to a volume, no volume in the same lvstore is inflated.
 func TestInflationsWaitForShallowCopies(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 1500 * time.Millisecond})
 	b.family(t)
@@ -127,7 +127,7 @@ func TestDeletionsWaitForShallowCopies(t *testing.T) {
 	assert.Contains(t, b.call(t, "bdev_lvol_check_shallow_copy", `{"operation_id":1}`), `"complete"`, "the proxy does not read the status, which the client may need")
 }
 
-// A deletion that names the volume by its UUID in capital letters, which SPDK accepts, also waits.
+// A deletion waits even if it names the volume by its UUID in capital letters, which SPDK accepts.
 func TestDeletionByUUIDInCapitalsWaits(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsAllow })
 	b.family(t)
@@ -145,8 +145,8 @@ func TestDeletionByUUIDInCapitalsWaits(t *testing.T) {
 	b.call(t, "bdev_lvol_delete", `{"name":"`+id+`"}`)
 }
 
-// A deletion by UUID waits for a call that names the volume by its alias, even though the call
-// locks only that name.
+// A deletion by UUID waits for a call that names the volume by its alias, although that call locks
+// only the alias.
 func TestDeletionByUUIDWaitsForACallByName(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)
@@ -163,8 +163,8 @@ func TestDeletionByUUIDWaitsForACallByName(t *testing.T) {
 	assert.Contains(t, <-done, `"result"`)
 }
 
-// The proxy refuses to rename a snapshot. SPDK would respond with EPERM, but only after adding the
-// new alias to the snapshot's bdev.
+// The proxy refuses to rename a snapshot. SPDK would return EPERM, but only after adding the new
+// alias to the snapshot's bdev.
 func TestSnapshotsAreNotRenamed(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)

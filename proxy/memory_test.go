@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// takeMemory reserves more memory than a user may use, and returns the size.
+// takeMemory reserves more memory than a user may use, and returns the number of bytes.
 func (b *bench) takeMemory(user string) int {
 	const n = gate.MemoryPerUser + 8<<20
 	b.proxy.gate.AddFor(user, n)
@@ -67,7 +67,7 @@ func TestDeclaredBodyLengthsAreLimited(t *testing.T) {
 	assert.Equal(t, http.StatusOK, good.answer().StatusCode)
 }
 
-// All memory is released, regardless of the request's outcome.
+// All memory is released, whatever the outcome of the request.
 func TestMemoryIsReleased(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, body := range []string{version, createMalloc, `{`, `[` + version + `,` + version + `]`, `{"method":"nope"}`} {

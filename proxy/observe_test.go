@@ -31,7 +31,6 @@ func (b *bench) scrape() string {
 	return w.Body.String()
 }
 
-// Calls are counted by user, method and outcome.
 func TestCallsAreCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(createMalloc)
@@ -67,8 +66,7 @@ func TestCallsAreCounted(t *testing.T) {
 	assert.Contains(t, b.scrape(), `spdk_proxy_outcomes_total{outcome="unreachable"} 1`)
 }
 
-// A call without a response from SPDK is counted as in flight, and its connection is counted as
-// open.
+// A call to which SPDK has not responded counts as in flight, and its connection counts as open.
 func TestCallsInFlightAreCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	server := httptest.NewUnstartedServer(b.proxy.Handler())
@@ -158,14 +156,14 @@ func TestUntrustedPeerIsCounted(t *testing.T) {
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_target_stranger 0\n")
 	b.target.Crash()
 	require.NoError(t, os.RemoveAll(b.target.Socket()))
-	// other users can access this directory, unlike one from t.TempDir
+	// unlike a directory from t.TempDir, other users can access this directory
 	dir, err := os.MkdirTemp("", "stranger-")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))
 	listening := make(chan net.Listener)
 	go func() {
-		// the user of the thread is changed below, so the thread must end with this goroutine
+		// the thread's user is changed below, so the thread must end with this goroutine
 		runtime.LockOSThread()
 		_, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 1234, ^uintptr(0))
 		l, _ := net.Listen("unix", filepath.Join(dir, "s"))
@@ -175,7 +173,7 @@ func TestUntrustedPeerIsCounted(t *testing.T) {
 	require.NotNil(t, l)
 	defer func() { _ = l.Close() }()
 	require.NoError(t, os.Symlink(filepath.Join(dir, "s"), b.target.Socket()))
-	// Retry, because the proxy remembers for a moment that no process was listening.
+	// Retry, because the proxy briefly caches the information that no process was listening.
 	require.Eventually(t, func() bool { return strings.Contains(b.scrape(), "\nspdk_proxy_target_stranger 1\n") }, time.Minute, 10*time.Millisecond)
 }
 

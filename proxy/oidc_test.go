@@ -48,11 +48,11 @@ func newOIDC(t *testing.T, more map[string]any) *oidcWorld {
 // A journey is a sign-in at the issuer's page, up to the redirect back to the proxy.
 type journey struct {
 	ticket string
-	back   url.Values // the query of the redirect back to the proxy
-	page   url.Values // the query sent to the issuer
+	back   url.Values // query of the redirect to the proxy
+	page   url.Values // query sent to the issuer
 }
 
-// begin visits the issuer's page, and stops at the redirect back to the proxy.
+// begin visits the issuer's page, and stops at the redirect to the proxy.
 func (w *oidcWorld) begin(u *browser) (j journey) {
 	w.t.Helper()
 	resp := u.do("GET", "/console/oidc/start", "")
@@ -129,9 +129,9 @@ func TestSignInTicketsAreCookies(t *testing.T) {
 	assert.Regexp(t, `^`+flowCookie+`=[\w-]+; Path=/; Max-Age=600; HttpOnly; Secure; SameSite=Lax$`, resp.Header.Get("Set-Cookie"))
 }
 
-// A browser gets no session if it did not begin the sign-in, or if it returns values that are not
-// from the issuer. In these cases, the proxy does not even query the issuer.
-func TestForgedReturnsFromTheIssuerAreRefused(t *testing.T) {
+// A browser that did not begin the sign-in, or that returns values that the issuer did not send,
+// gets no session. The proxy does not even query the issuer.
+func TestForgedRedirectsFromTheIssuerAreRefused(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
 	for name, change := range map[string]func(j *journey){
@@ -159,8 +159,8 @@ func TestForgedReturnsFromTheIssuerAreRefused(t *testing.T) {
 	assert.Zero(t, w.proxy.sessions.Count())
 }
 
-// The proxy refuses codes and tokens that the issuer did not issue for this sign-in.
-func TestForeignCodesAndTokensAreRefused(t *testing.T) {
+// The proxy rejects codes and tokens that the issuer did not issue for this sign-in.
+func TestCodesAndTokensOfOtherSignInsAreRejected(t *testing.T) {
 	for says, more := range map[string]map[string]any{
 		"belongs to another sign-in":         {"nonce": "another"},
 		"belongs to another sign-in: sign":   {"nonce": nil},
@@ -214,8 +214,8 @@ func TestSignInFailsIfTheIssuerFails(t *testing.T) {
 	fresh.issuer.Register("console", "another secret", "ann@example", nil)
 }
 
-// Failed sign-ins at the issuer are rate-limited in the same way as wrong passwords.
-func TestFailedReturnsFromTheIssuerAreLimited(t *testing.T) {
+// Failed sign-ins at the issuer are rate limited like wrong passwords.
+func TestFailedSignInsAtTheIssuerAreRateLimited(t *testing.T) {
 	w := newOIDC(t, map[string]any{"nonce": "another"})
 	u := w.browser()
 	for range 10 {
@@ -232,7 +232,7 @@ func TestConsoleWithoutAnIssuerHasNoSignInPage(t *testing.T) {
 	}
 }
 
-// The secrets of a sign-in are not logged at any level, whether it succeeds or fails.
+// The secrets of a sign-in, whether it succeeds or fails, are not logged at any level.
 func TestSignInSecretsAreNotLogged(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()

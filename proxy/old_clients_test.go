@@ -23,13 +23,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A wireClient reproduces an existing client, with the exact bytes that its HTTP library sends and
-// the way in which it reads responses.
+// A wireClient imitates an existing client: it sends exactly the bytes that the client's HTTP
+// library sends, and reads responses as the client does.
 type wireClient struct {
 	name   string
-	file   string // file with the client's calls in testdata/clients
-	header string // contains placeholders for the length and the credentials
-	kept   bool   // the client reuses connections
+	file   string // file in testdata/clients with the client's calls
+	header string // with placeholders for the length and the credentials
+	kept   bool   // whether the client reuses connections
 	denied string // calls that contain this text must be refused
 	checks func(t *testing.T, request map[string]any, status int, response map[string]any) (failure string)
 }
@@ -52,7 +52,7 @@ const (
 )
 
 // TestCinderWorksAsATenant replays Cinder's calls with the role cinder, as the tenant in
-// docs/old-clients.md, next to another owner's subsystem.
+// docs/old-clients.md, while another owner's subsystem exists.
 func TestCinderWorksAsATenant(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		documented := strings.Replace(documented(t, "docs/old-clients.md", "Cinder as a tenant", "yaml")[0], "192.0.2.11", "127.0.0.1", 1) // as in the recorded calls
@@ -88,8 +88,8 @@ func TestCinderWorksAsATenant(t *testing.T) {
 	assert.Contains(t, call("nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign2","allow_any_host":true}`), "tenant")
 }
 
-// asSPDKCSI reads a response as rpcClient.call in spdk-csi does. It ignores the body if the status
-// is 400 or higher, requires ids to be equal numbers, and distinguishes errors by their text.
+// asSPDKCSI reads a response like rpcClient.call in spdk-csi: it ignores the body if the status is
+// 400 or higher, requires equal numbers as ids, and distinguishes errors by their text.
 func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		return fmt.Sprintf("HTTP error code: %d", status)
@@ -101,7 +101,7 @@ func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[st
 	return ""
 }
 
-// asCinder reads a response as _rpc_call in Cinder does. The status must be ok as defined by the
+// asCinder reads a response like _rpc_call in Cinder: the status must be ok as defined by the
 // Python library requests, and the response must contain a result.
 func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
@@ -120,7 +120,7 @@ func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]an
 func TestOldClientsKeepWorking(t *testing.T) {
 	releases := []string{"v23.01", "v24.01", "v26.05"}
 	if realtarget.Given() {
-		// release of the simulated target, which this test does not use
+		// the release of the simulated target, which this test does not use
 		releases = []string{"v26.05"}
 	}
 	for _, release := range releases {
@@ -209,8 +209,8 @@ func (w *wire) hangUp() {
 	}
 }
 
-// call sends the bytes and compares the response with the expected one: "result", "result NAME" if
-// later calls use it, "result = JSON" or "error TEXT".
+// call sends the bytes, and compares the response with the expected response: "result", "result
+// NAME" if later calls use it, "result = JSON" or "error TEXT".
 func (w *wire) call(body, want string, names map[string]string) {
 	t := w.t
 	if w.conn == nil {
@@ -252,8 +252,8 @@ func (w *wire) call(body, want string, names map[string]string) {
 
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Every kind of translation is logged with the call. Each kind causes only one warning per user,
-// even after reloads.
+// Every translation is logged with its call. Each kind of translation causes only one warning per
+// user, even after reloads.
 func TestTranslationsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}})
@@ -289,8 +289,8 @@ func TestTranslationsAreLogged(t *testing.T) {
 	}, b.reached(), "SPDK receives the current names")
 }
 
-// With translation disabled, old parameters are refused with a message that names the new ones. A
-// reload is enough to disable translation.
+// If translation is disabled, old parameters are rejected with a message that names the new
+// parameters. A reload suffices to disable translation.
 func TestTranslationCanBeDisabled(t *testing.T) {
 	b := newBench(t, "v26.05")
 	next := *b.config
@@ -331,7 +331,7 @@ func TestOldClientsPageExampleWorks(t *testing.T) {
 		assert.Equal(t, want[key], line[key], key)
 	}
 
-	// Translation is disabled as documented.
+	// Disabling translation works as documented.
 	next := *b.config
 	require.NoError(t, config.DecodeStrict([]byte(documented(t, page, "Turn translation off", "yaml")[0]), &next))
 	require.NoError(t, b.proxy.Reload(&next))

@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// ownMethods returns the table of the methods and pages that the proxy serves itself. These methods
-// and pages pass through the same stages as SPDK's methods (see gate.Gate.Perform), except as the
-// fields of gate.Own specify.
+// ownMethods returns the table of the methods and pages that the proxy serves itself. They pass
+// through the same stages as SPDK's methods (see gate.Gate.Perform), except where the fields of
+// gate.Own specify a difference.
 func (s *Server) ownMethods() []gate.Own {
 	const (
 		save, keys = "target.save", "target.keys"
@@ -47,7 +47,7 @@ func (s *Server) ownMethods() []gate.Own {
 		{Name: "spdkgate_get_metrics", Target: gate.Never, Slot: true, Serve: s.observe.Metrics},
 		{Name: "spdkgate_get_target_metrics", Target: gate.Never, Slot: true, Serve: s.observe.TargetMetrics},
 
-		// The following rows are pages.
+		// The rows below are pages.
 		{Name: web.NotificationsMethod, Endpoint: get + " /events", Target: gate.ForTenants, Tenants: gate.Filtered,
 			Serve: func(_ context.Context, r *gate.Request) (any, error) { return s.web.OpenStream(r) }},
 		{Name: stream.Method, Endpoint: get + " " + web.StreamPath, Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped,
@@ -61,13 +61,13 @@ func (s *Server) ownMethods() []gate.Own {
 	}
 }
 
-// byExecutor adapts a method of Executor to the table. The Executor is created after the table.
+// byExecutor adapts a method of Executor to the table, which is created before the Executor.
 func (s *Server) byExecutor(serve func(*execute.Executor, context.Context, execute.Command) (json.RawMessage, error)) func(context.Context, *gate.Request) (any, error) {
 	return func(ctx context.Context, r *gate.Request) (any, error) { return serve(s.execute, ctx, r.Command) }
 }
 
-// byConsole adapts a method of the console's Server to the table. The console's Server is created
-// after the table.
+// byConsole adapts a method of the console's Server to the table, which is created before the
+// console's Server.
 func (s *Server) byConsole(serve func(*console.Server, context.Context, *gate.Request) (any, error)) func(context.Context, *gate.Request) (any, error) {
 	return func(ctx context.Context, r *gate.Request) (any, error) { return serve(s.console, ctx, r) }
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A tenant's subsystem whose volume has been deleted still counts against the tenant's quota after
-// the proxy has been restarted.
+// Even after a restart of the proxy, a tenant's subsystem whose volume was deleted counts against
+// the tenant's quota.
 func TestSubsystemsCountAfterRestart(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	for name, where := range map[string]func(c *config.Config, dir string){

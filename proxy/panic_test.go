@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A panickingLog panics at each line that has a given message.
+// A panickingLog panics at each line with a certain message.
 type panickingLog struct {
 	slog.Handler
 	at string
@@ -29,7 +29,7 @@ func (l *panickingLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// A panic outside a call's stages is logged at the default level, counted in the metrics, and
+// A panic outside the stages of a call is logged at the default level, counted in the metrics, and
 // reported to the client.
 func TestPanicsAreReported(t *testing.T) {
 	b := newBench(t, "v26.05")

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A hostileTenant makes random calls and writes random lvstores into its volumes. It uses all
-// existing UUIDs, like an attacker who has learned them.
+// A hostileTenant makes random calls and writes random lvstores to its volumes. Like an attacker
+// who has learned them, it uses all existing UUIDs.
 type hostileTenant struct {
 	*bench
 	random  *rand.Rand
@@ -39,7 +39,7 @@ func (h *hostileTenant) try(user, method string, params map[string]any) json.Raw
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// pickLvstore returns an lvstore to write into a volume.
+// pickLvstore returns an lvstore to be written to a volume.
 func (h *hostileTenant) pickLvstore() spdktest.WrittenStore {
 	w := spdktest.WrittenStore{Name: pick(h.random, "inner", "lvs-a", "lvs-b", "deeper", "new")}
 	for i := range h.random.IntN(4) {
@@ -95,7 +95,7 @@ func (h *hostileTenant) step(i int) {
 }
 
 // check fails the test if the tenant has gained access to anything, or if another tenant has lost
-// anything. loaded means that the target loads lvstores in volumes; such lvstores may claim other
+// anything. loaded means that the target loads lvstores in volumes; these lvstores may claim other
 // tenants' volumes.
 func (h *hostileTenant) check(loaded bool) {
 	type info struct {
@@ -144,9 +144,9 @@ func (h *hostileTenant) check(loaded bool) {
 	require.NotNil(h.t, h.try(teamB, "nvmf_delete_subsystem", map[string]any{"nqn": nqn}))
 }
 
-// No data that a tenant writes into its volumes, and no call that it makes, lets it gain anything
-// or harm other tenants. A failed test logs all calls. To repeat them with other UUIDs, pass the
-// seed: go test -run TestHostileTenantDoesNotHarmOthers/loaded=false/3 ./proxy
+// Whatever a tenant writes to its volumes, and whatever calls it makes, it gains nothing and does
+// not harm other tenants. If the test fails, it logs all calls. To repeat them with other UUIDs,
+// pass the seed: go test -run TestHostileTenantDoesNotHarmOthers/loaded=false/3 ./proxy
 func TestHostileTenantDoesNotHarmOthers(t *testing.T) {
 	c := newTenantBench(t).config
 	for _, loaded := range []bool{false, true} {

@@ -7,11 +7,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// offeredBy returns whatever exposes a volume by means other than NVMe-oF, such as an iSCSI target,
-// a block device on the target's host, or a virtual machine's disk. Most of these do not claim the
+// offeredBy returns what exposes a volume by means other than NVMe-oF, such as an iSCSI target, a
+// block device on the target's host, or a virtual machine's disk. Most of these do not claim the
 // volume, so SPDK would export it a second time. unread lists the kinds of exports that the user is
-// not permitted to read. Kinds that the target was built without are skipped. offeredBy makes no
-// call that is known to fail, because each would be a failed call in the audit log.
+// not permitted to read. It skips kinds that the target was built without. It makes no call that is
+// known to fail, because each failed call would appear in the audit log.
 func (t target) offeredBy(ctx context.Context, v volume, may permissions) (by string, unread []string, err error) {
 	for _, kind := range []struct {
 		name, method string

@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// readNVMfStats reads the result of nvmf_get_stats.
+// readNVMfStats parses the result of nvmf_get_stats.
 func (r *Reader) readNVMfStats(raw json.RawMessage) error {
 	var stats spdkrpc.NVMfStats
 	if err := json.Unmarshal(raw, &stats); err != nil {
@@ -23,7 +23,7 @@ func (r *Reader) readNVMfStats(raw json.RawMessage) error {
 	return nil
 }
 
-// readSubsystems reads the result of nvmf_get_subsystems.
+// readSubsystems parses the result of nvmf_get_subsystems.
 func (r *Reader) readSubsystems(raw json.RawMessage) error {
 	n := NVMf{Known: true, Listeners: map[string]int{}, PollGroups: r.nvmf.PollGroups}
 	err := read(raw, func(t *text, at int) int {
@@ -78,7 +78,7 @@ func (r *Reader) readSubsystems(raw json.RawMessage) error {
 	return err
 }
 
-// readTargetNodes reads the result of iscsi_get_target_nodes.
+// readTargetNodes parses the result of iscsi_get_target_nodes.
 func (r *Reader) readTargetNodes(raw json.RawMessage) error {
 	i := ISCSI{Known: true, Connections: r.iscsi.Connections}
 	err := read(raw, func(t *text, at int) int {
@@ -98,7 +98,7 @@ func (r *Reader) readTargetNodes(raw json.RawMessage) error {
 	return err
 }
 
-// readISCSIConnections reads the result of iscsi_get_connections.
+// readISCSIConnections parses the result of iscsi_get_connections.
 func (r *Reader) readISCSIConnections(raw json.RawMessage) error {
 	n := 0
 	err := read(raw, func(t *text, at int) int { return t.count(at, &n) })

@@ -2,27 +2,27 @@ package figures
 
 import "time"
 
-// Figures contains the figures that were read from a target at one time. It is not modified after
-// being returned.
+// Figures contains the figures that were read from a target at one time. It does not change after
+// Read has returned it.
 type Figures struct {
 	Taken    time.Time     // when the read ended
 	Took     time.Duration // duration of the read
-	Up       bool          // the target responded and is past startup
+	Up       bool          // whether the target responded and is past its startup
 	Phase    string        // unreachable, startup or runtime
 	Release  string        // "" means unknown
-	Restarts int           // number of restarts since the caller first reached the target
+	Restarts int           // restarts since the caller first reached the target
 	Started  time.Time     // when the target started, according to its reactors' clocks; zero if unknown
 
-	// Clock is the target's clock, in seconds, when it counted the I/O. To compute a rate, divide
-	// the difference between a counter's values in two Figures by the difference between their
-	// clocks.
+	// Clock is the time on the target's clock, in seconds, at which the I/O was counted. A rate is
+	// the difference between a counter's values in two Figures, divided by the difference between
+	// their clocks.
 	Clock float64
 
 	Stores  []Store
-	Volumes []Volume // volumes and snapshots of all stores
+	Volumes []Volume // volumes and snapshots of all lvstores
 	Bdevs   []Bdev   // bdevs that are not volumes
 	// Histograms contains the requested histograms that have been read so far. Each call of Read
-	// reads only one histogram, so with n histograms, the oldest may have been read n calls ago.
+	// reads only one histogram, so the oldest of n histograms may have been read n calls ago.
 	Histograms []Histogram
 
 	NVMf     NVMf
@@ -32,22 +32,22 @@ type Figures struct {
 	Threads  []Thread
 	Pollers  []Poller
 
-	// Tenants holds how much of its quota each tenant uses. A Reader does not set it.
+	// Tenants contains how much of its quota each tenant uses. A Reader does not set it.
 	Tenants []TenantAmount
 
-	Calls    int // number of calls to SPDK for these figures
+	Calls    int // calls to SPDK for these figures
 	Failures []Failure
 }
 
-// A Failure describes a call to which the target did not respond with a result. The figures that
-// the call returns are missing, or come from its last result. If a histogram's bdev does not exist,
-// the failure is recorded without a call.
+// A Failure describes a call for which the target returned no result. Figures from that call are
+// missing, or come from its previous result. If a histogram's bdev does not exist, the failure is
+// recorded without a call.
 type Failure struct {
 	Method string
 	Err    error
 }
 
-// An Operation contains the counters for one kind of I/O since the bdev was created or its
+// An Operation contains the counters of one kind of I/O since the bdev was created or its
 // statistics were reset.
 type Operation struct {
 	Bytes   uint64
@@ -60,7 +60,7 @@ type IO struct {
 	Read, Write, Unmap Operation
 }
 
-// A TenantAmount describes a tenant's use of one limit in its quota.
+// A TenantAmount describes how much of one limit in its quota a tenant uses.
 type TenantAmount struct {
 	Tenant, Object string // Object is bytes, volumes, subsystems, hosts, listeners or keys
 	Used           uint64
@@ -73,12 +73,11 @@ type Store struct {
 	ClusterSize          uint64 // in bytes
 	Clusters, Free       uint64 // numbers of data clusters
 	Volumes, Snapshots   int
-	// Committed is the space, in bytes, that would be used if every volume were fully written: the
-	// sizes of the volumes plus the space that snapshots have allocated. If it exceeds the store's
-	// size, writes to thin volumes can fail.
+	// Committed is the space, in bytes, that the volumes would occupy if all of them were written
+	// completely: the sizes of the volumes plus the space allocated to snapshots. If Committed
+	// exceeds the store's size, writes to thin volumes can fail.
 	Committed uint64
-	// Unsized is the number of volumes whose size is not known yet. Committed does not include
-	// them.
+	// Unsized is the number of volumes with unknown sizes, which Committed does not include.
 	Unsized int
 }
 
@@ -94,7 +93,7 @@ type Volume struct {
 	Snapshot, Clone, Thin bool
 	Degraded              bool
 	Size                  uint64 // in bytes; 0 if unknown
-	Allocated             uint64 // in bytes, without its parents' clusters
+	Allocated             uint64 // in bytes, without the clusters of its ancestors
 	AllocatedKnown        bool
 	IO                    IO
 	HasIO                 bool // whether IO is known
@@ -106,11 +105,11 @@ type Bdev struct {
 	IO   IO
 }
 
-// NVMf describes the target's NVMe-oF exports, without the discovery subsystem.
+// NVMf describes the target's NVMe-oF exports, except the discovery subsystem.
 type NVMf struct {
 	Known                                   bool
 	Subsystems, Namespaces, Hosts, AnyHosts int
-	Listeners                               map[string]int // number of listeners by transport
+	Listeners                               map[string]int // numbers of listeners by transport
 	PollGroups                              []PollGroup
 }
 
@@ -134,8 +133,8 @@ func (n NVMf) QueuePairs() (sum uint64) {
 type PollGroup struct {
 	Name                                    string
 	AdminQueuePairs, IOQueuePairs           uint64 // current numbers
-	AdminQueuePairsTotal, IOQueuePairsTotal uint64 // numbers created so far
-	Pending                                 uint64 // number of commands waiting for a free bdev I/O
+	AdminQueuePairsTotal, IOQueuePairsTotal uint64 // created so far
+	Pending                                 uint64 // commands that are waiting for a free bdev I/O
 	Completed                               uint64
 }
 
@@ -153,23 +152,22 @@ type Reactor struct {
 	Threads    int
 }
 
-// A BufferPool describes a module's use of a buffer pool. SPDK has reported buffer pools since
-// v24.01.
+// A BufferPool describes a module's use of a buffer pool. SPDK reports buffer pools since v24.01.
 type BufferPool struct {
-	Module, Pool        string // small, large
+	Module, Pool        string // Pool is small or large
 	FromCache, FromPool uint64
-	Retries             uint64 // how often the module had to wait because no buffer was free
+	Retries             uint64 // how often the module had to wait for a free buffer
 }
 
-// A Thread describes an SPDK thread. The figures of threads with the same name are added up.
+// A Thread describes an SPDK thread. Figures of threads with the same name are added up.
 type Thread struct {
 	Name                  string
 	Busy, Idle            float64 // in seconds
 	Active, Timed, Paused uint64  // numbers of pollers
 }
 
-// A Poller describes a thread's poller. The figures of pollers with the same name on the same
-// thread are added up.
+// A Poller describes a poller of a thread. Figures of pollers with the same name on the same thread
+// are added up.
 type Poller struct {
 	Thread, Name   string
 	Runs, BusyRuns uint64

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A bench combines a Reader with a simulated target and a clock.
+// A bench is a Reader with a simulated target and a clock.
 type bench struct {
 	*testing.T
 	target *spdktest.Target
@@ -50,7 +50,7 @@ func (b *bench) ok(method, params string) {
 	require.NoError(b, b.socket.Call(b.Context(), method, json.RawMessage(params), nil), method)
 }
 
-// read reads the figures, and returns the methods that were called to read them.
+// read reads the figures, and returns the methods that it called.
 func (b *bench) read() (*Figures, []string) {
 	before := len(b.target.Calls())
 	f := b.reader.Read(b.Context(), Target{Up: true, Phase: "runtime", Release: b.target.Release(), Ask: b.ask})
@@ -112,9 +112,9 @@ func TestReadReturnsAllFigures(t *testing.T) {
 			assert.Equal(t, s.Clusters-2, s.Free, "the clusters of the thick volume now belong to its snapshot")
 			assert.Equal(t, 2, s.Volumes)
 			assert.Equal(t, 1, s.Snapshots)
-			committed := 16 << 20 // for two volumes
+			committed := 16 << 20 // of the two volumes
 			if release >= "v24.05" {
-				committed += 8 << 20 // for the snapshot
+				committed += 8 << 20 // of the snapshot
 			}
 			assert.EqualValues(t, committed, s.Committed)
 			assert.Zero(t, s.Unsized)
@@ -196,7 +196,7 @@ func TestListsAreReadRarely(t *testing.T) {
 	assert.Equal(t, short, eighth)
 }
 
-// A slow call is rarely repeated, no matter how often figures are read.
+// A slow call is rarely repeated, however often figures are read.
 func TestSlowCallsAreRepeatedRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	slow := 0
@@ -216,7 +216,7 @@ func TestSlowCallsAreRepeatedRarely(t *testing.T) {
 	assert.Equal(t, 2, slow)
 }
 
-// A new volume is omitted until the list of volumes is read again.
+// New volumes are omitted until the list of volumes is read again.
 func TestUnknownBdevsAreOmitted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -249,8 +249,8 @@ func TestFailedListKeepsOtherFigures(t *testing.T) {
 	assert.NotContains(t, methods, "thread_get_stats")
 }
 
-// A target that dies while its figures are read counts as down, and all figures are read again from
-// the next process.
+// If the target dies while figures are being read, it counts as down, and the next read reads all
+// figures of the new process.
 func TestReadEndsWhenTheTargetDies(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -314,8 +314,8 @@ func target10k(n int) Ask {
 	}
 }
 
-// BenchmarkReading measures the Reader's own cost for 10,000 volumes, after their list has been
-// read.
+// BenchmarkReading measures the Reader's own cost of reading 10,000 volumes that have already been
+// listed.
 func BenchmarkReading(b *testing.B) {
 	target := Target{Up: true, Release: rpcschema.MustRelease("v26.05"), Ask: target10k(10000)}
 	r := NewReader(rpcschema.Default())

@@ -7,18 +7,19 @@ import (
 	"slices"
 )
 
-// A Histogram contains the latencies of a bdev's I/O as last reported by the target.
+// A Histogram contains the latencies of a bdev's I/O as the target last reported them.
 type Histogram struct {
 	Bdev string // the name given to NewReader
-	// Store and Volume are the names of the logical volume, or "" for other bdevs.
+	// Store and Volume are the names of a logical volume and its lvstore. They are "" for other
+	// bdevs.
 	Store, Volume string
 	// Latencies covers the I/O since the histogram was enabled, but only on I/O channels that are
-	// still open. It is not valid if Err is set.
+	// still open. It is invalid if Err is set.
 	Latencies Latencies
 	Err       error
 }
 
-// These errors state why a bdev's latencies are unknown. Histogram.Err can also be the error of a
+// These errors explain why a bdev's latencies are unknown. Histogram.Err can also be the error of a
 // failed call.
 var (
 	// ErrNoBdev means that there is neither a bdev nor a logical volume with this name.
@@ -33,8 +34,8 @@ var (
 
 const getHistogram = "bdev_get_histogram"
 
-// readHistogram reads the histogram that is due next. Each reading includes only one histogram, so
-// the number of histograms does not affect the rate of calls to the target.
+// readHistogram reads the histogram that is due next. Each read includes only one histogram, so the
+// number of histograms does not affect the rate of calls to the target.
 func (r *Reader) readHistogram(ctx context.Context) {
 	if r.clock == 0 || len(r.stores) > 0 && !r.listed {
 		return // the bdevs and volumes are not known yet
@@ -80,9 +81,9 @@ func (v *Volume) named(alias string) bool {
 	return len(alias) == n+1+len(v.Name) && alias[:n] == v.Store && alias[n] == '/' && alias[n+1:] == v.Name
 }
 
-// keep stores a histogram and replaces its previous version.
+// keep stores a histogram in place of its previous version.
 func (r *Reader) keep(h Histogram) {
-	r.histograms = slices.Clone(r.histograms) // clone, because returned Figures share the old slice
+	r.histograms = slices.Clone(r.histograms) // returned Figures share the old slice
 	for i := range r.histograms {
 		if r.histograms[i].Bdev == h.Bdev {
 			r.histograms[i] = h

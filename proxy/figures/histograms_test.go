@@ -18,7 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// whole returns the parameters after the name that make a histogram count the I/O on all channels.
+// whole returns the parameters, other than the name, that make a histogram count the I/O on all
+// channels.
 func (b *bench) whole() string {
 	if b.target.Release().Before(rpcschema.MustRelease("v25.05")) {
 		return `"enable":true`
@@ -39,8 +40,8 @@ func histogram(t require.TestingT, f *Figures, name string) Histogram {
 	return f.Histograms[i]
 }
 
-// Counts are exact except for rounding. An operation may be counted in the bucket of a latency that
-// is up to 1/128 longer.
+// Apart from rounding, counts are exact. An operation may be counted in the bucket of a latency
+// that is up to 1/128 longer.
 func TestLatencyCountsAreNearlyExact(t *testing.T) {
 	for _, release := range []string{"v24.01", "v25.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
@@ -85,7 +86,7 @@ func TestLatencyCountsAreNearlyExact(t *testing.T) {
 	}
 }
 
-// Each bucket begins where the previous one ends.
+// Each bucket begins where the previous bucket ends.
 func TestBucketsAreAdjacent(t *testing.T) {
 	next := uint64(0)
 	for i := range buckets {
@@ -97,8 +98,8 @@ func TestBucketsAreAdjacent(t *testing.T) {
 	assert.Zero(t, next, "the last bucket ends at the largest number")
 }
 
-// Latencies.Sum is accurate to 1/256, even if all latencies are the shortest or the longest of
-// their bucket.
+// Latencies.Sum is accurate to 1/256, even if every latency is the shortest or the longest in its
+// bucket.
 func TestLatencySumIsNearlyExact(t *testing.T) {
 	counts := make([]byte, 8*buckets)
 	for i := 1; i < buckets; i += 3 {
@@ -112,7 +113,7 @@ func TestLatencySumIsNearlyExact(t *testing.T) {
 	}
 }
 
-// If a histogram cannot be read, the result states the reason and contains all other figures.
+// If a histogram cannot be read, the result contains the reason, and all other figures.
 func TestUnknownLatenciesNameTheReason(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
@@ -150,8 +151,8 @@ func TestUnknownLatenciesNameTheReason(t *testing.T) {
 	}
 }
 
-// Reading ten histograms causes as many calls as reading one, and five scrapers together cause less
-// than one call per second.
+// Reading ten histograms causes as many calls as reading one histogram. Five scrapers together
+// cause less than one call per second.
 func TestInconsistentHistogramsAreRejected(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -188,7 +189,7 @@ func TestInconsistentHistogramsAreRejected(t *testing.T) {
 	assert.Len(t, f.Histograms, 10)
 }
 
-// A slow histogram is rarely read, and does not delay other histograms.
+// A slow histogram is read rarely, and does not delay other histograms.
 func TestSlowHistogramsAreReadRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -214,7 +215,7 @@ func TestSlowHistogramsAreReadRarely(t *testing.T) {
 	assert.Equal(t, 2, read["m0"])
 }
 
-// If the target is down or was restarted, earlier histograms are dropped.
+// When the target is down or has been restarted, earlier histograms are dropped.
 func TestRestartDropsHistograms(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -248,7 +249,7 @@ func TestLatenciesAreSubtracted(t *testing.T) {
 	assert.Zero(t, d)
 }
 
-// encoded returns a v26.05 response with n latencies in each bucket.
+// encoded returns a response of v26.05 with n latencies in each bucket.
 func encoded(n byte) json.RawMessage {
 	counts := make([]byte, 8*buckets)
 	for i := range buckets {
@@ -269,7 +270,7 @@ func TestInvalidHistogramsAreRejected(t *testing.T) {
 	}
 }
 
-// BenchmarkHistogram measures the proxy's cost of reading a histogram.
+// BenchmarkHistogram measures the proxy's cost of reading one histogram.
 func BenchmarkHistogram(b *testing.B) {
 	for name, raw := range map[string]json.RawMessage{"empty": encoded(0), "full": encoded(1)} {
 		b.Run(name, func(b *testing.B) {

@@ -8,19 +8,19 @@ import (
 	"math"
 )
 
-// LatencyBounds are the upper bounds for Latencies.Counts, in seconds.
+// LatencyBounds contains the upper bounds for Latencies.Counts, in seconds.
 var LatencyBounds = [...]float64{
 	1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, .1, .25, .5, 1, 2.5, 5, 10,
 }
 
-// Latencies counts I/O operations by how long they took.
+// Latencies counts I/O operations by latency.
 type Latencies struct {
 	// Counts contains, for each of LatencyBounds, the number of operations up to that bound and
-	// above the previous one. The last element counts operations above all bounds. If an
-	// operation's SPDK bucket contains a bound, the operation counts as above that bound, so no
-	// operation appears faster than it was.
+	// above the previous bound. The last element counts operations above all bounds. If SPDK's
+	// bucket for an operation contains a bound, the operation counts as above that bound, so that
+	// no operation appears faster than it was.
 	Counts [len(LatencyBounds) + 1]uint64
-	// Sum is the sum of the latencies in seconds. Each latency is represented by the middle of its
+	// Sum is the sum of the latencies in seconds. Each latency is approximated by the middle of its
 	// SPDK bucket, which differs from the true latency by at most 1/256.
 	Sum float64
 }
@@ -28,15 +28,15 @@ type Latencies struct {
 var errNotHistogram = errors.New("the histogram has an unexpected format")
 
 // SPDK divides latencies, measured in ticks, into ranges, and each range into buckets of equal
-// width. The buckets in ranges 0 and 1 are one tick wide; in each further range they are twice as
-// wide as in the previous one.
+// width. In ranges 0 and 1, a bucket is one tick wide; in every further range, buckets are twice as
+// wide as in the previous range.
 const (
 	granularity = 7 // a range has 2^granularity buckets
 	ranges      = 64 - granularity + 1
 	buckets     = ranges << granularity
 )
 
-// readLatencies reads the result of bdev_get_histogram.
+// readLatencies parses the result of bdev_get_histogram.
 func readLatencies(raw json.RawMessage) (l Latencies, err error) {
 	counts, rate, err := readCounts(raw)
 	if err == nil {
@@ -45,7 +45,7 @@ func readLatencies(raw json.RawMessage) (l Latencies, err error) {
 	return l, err
 }
 
-// readCounts reads the result of bdev_get_histogram. counts contains SPDK's buckets, as 64-bit
+// readCounts parses the result of bdev_get_histogram. counts contains SPDK's buckets as 64-bit
 // numbers in the byte order of this host, on which the target also runs. ticks is the number of
 // ticks per second.
 func readCounts(raw json.RawMessage) (counts []byte, ticks float64, err error) {
@@ -85,7 +85,7 @@ func readCounts(raw json.RawMessage) (counts []byte, ticks float64, err error) {
 	return counts, float64(rate), nil
 }
 
-// add adds the counts of SPDK's buckets.
+// add adds the counts in SPDK's buckets.
 func (l *Latencies) add(counts []byte, rate float64) {
 	at, bound := 0, LatencyBounds[0]*rate
 	for i := range buckets {
@@ -104,7 +104,7 @@ func (l *Latencies) add(counts []byte, rate float64) {
 	}
 }
 
-// bucket returns the shortest and the longest latency in a bucket, in ticks.
+// bucket returns the shortest and the longest latency of a bucket, in ticks.
 func bucket(i int) (low, high uint64) {
 	within, part := uint64(i%(1<<granularity)), i>>granularity
 	if part == 0 {
@@ -123,8 +123,8 @@ func (l *Latencies) Count() (sum uint64) {
 }
 
 // Since returns the operations counted since an earlier reading. It returns false if a count has
-// decreased, which means that SPDK dropped the counts of a closed I/O channel, or that the
-// histogram was enabled again.
+// decreased, which means that SPDK has dropped the counts of a closed I/O channel, or that the
+// histogram has been enabled again.
 func (l *Latencies) Since(before *Latencies) (d Latencies, ok bool) {
 	for i := range l.Counts {
 		if l.Counts[i] < before.Counts[i] {
@@ -136,7 +136,7 @@ func (l *Latencies) Since(before *Latencies) (d Latencies, ok bool) {
 	return d, true
 }
 
-// Add adds the counts in d.
+// Add adds the counts of d.
 func (l *Latencies) Add(d *Latencies) {
 	for i := range l.Counts {
 		l.Counts[i] += d.Counts[i]

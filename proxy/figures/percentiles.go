@@ -10,18 +10,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// perElement is how many of SPDK's buckets an element of a Distribution combines. Within an
-// element, the longest latency exceeds the shortest one by at most 1/32.
+// perElement is how many of SPDK's buckets form one element of a Distribution. Within an element,
+// the longest latency exceeds the shortest by at most 1/32.
 const perElement = 4
 
-// A Distribution counts I/O operations by how long they took, finely enough for percentiles. It
+// A Distribution counts I/O operations by latency, with a resolution sufficient for percentiles. It
 // occupies 15 KiB of memory.
 type Distribution struct {
 	counts [buckets / perElement]uint64
 	ticks  float64 // ticks per second
 }
 
-// ReadDistribution immediately reads the latencies of one bdev from a target. The errors are those
+// ReadDistribution immediately reads the latencies of one bdev from a target. Its errors are those
 // of Histogram.Err.
 func ReadDistribution(ctx context.Context, ask Ask, bdev string) (*Distribution, error) {
 	raw, err := ask(ctx, getHistogram, map[string]any{"name": bdev})
@@ -43,7 +43,7 @@ func readDistribution(raw json.RawMessage) (*Distribution, error) {
 	return d, nil
 }
 
-// histogramError adds ErrNoHistogram to an error of bdev_get_histogram that means that the
+// histogramError adds ErrNoHistogram to an error of bdev_get_histogram if the error means that the
 // histogram is not enabled.
 func histogramError(err error) error {
 	var answered *spdkrpc.Error
@@ -57,8 +57,8 @@ func histogramError(err error) error {
 // Empty reports whether d contains no operations.
 func (d *Distribution) Empty() bool { return d.counts == [len(d.counts)]uint64{} }
 
-// Since returns the operations counted since an earlier reading of the same process. It returns
-// false if a count has decreased, as for Latencies.Since.
+// Since returns the operations counted since an earlier reading of the same process. Like
+// Latencies.Since, it returns false if a count has decreased.
 func (d *Distribution) Since(before *Distribution) (since *Distribution, ok bool) {
 	since = &Distribution{ticks: d.ticks}
 	for i := range d.counts {
@@ -70,9 +70,8 @@ func (d *Distribution) Since(before *Distribution) (since *Distribution, ok bool
 	return since, true
 }
 
-// Percentile returns the latency, in seconds, that the given share of operations did not exceed.
-// The result is at least the true value, and at most 1/32 greater. The result is 0 if there are no
-// operations.
+// Percentile returns the latency, in seconds, that this share of operations did not exceed. The
+// result is at least the true value, and at most 1/32 greater. Without operations, it is 0.
 func (d *Distribution) Percentile(share float64) float64 {
 	total := uint64(0)
 	for _, n := range d.counts {

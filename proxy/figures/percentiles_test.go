@@ -17,7 +17,7 @@ func (b *bench) distribution(name string) (*Distribution, error) {
 	return ReadDistribution(b.Context(), b.ask, name)
 }
 
-// Percentiles cover the operations between two readings, and are at most 1/32 too high.
+// Percentiles cover the operations between two reads, and are at most 1/32 too high.
 func TestPercentilesCoverOperationsBetweenReads(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {

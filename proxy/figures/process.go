@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// readReactors reads the result of framework_get_reactors.
+// readReactors parses the result of framework_get_reactors.
 func (r *Reader) readReactors(raw json.RawMessage) error {
 	var result spdkrpc.FrameworkReactors
 	if err := json.Unmarshal(raw, &result); err != nil {
@@ -18,8 +18,8 @@ func (r *Reader) readReactors(raw json.RawMessage) error {
 	for _, c := range result.Reactors {
 		one := Reactor{Core: uint64(c.Lcore), Busy: seconds(c.Busy, result.TickRate), Idle: seconds(c.Idle, result.TickRate), Threads: len(c.LwThreads)}
 		r.reactors = append(r.reactors, one)
-		// A reactor in interrupt mode does not count all of the time. The first thread starts with
-		// the target, so use the longest time of any reactor or thread.
+		// A reactor in interrupt mode does not count all time. The first thread starts with the
+		// target, so use the longest time of any reactor or thread.
 		r.uptime = max(r.uptime, one.Busy+one.Idle)
 		for _, t := range c.LwThreads {
 			r.uptime = max(r.uptime, seconds(t.Elapsed, result.TickRate))
@@ -28,7 +28,7 @@ func (r *Reader) readReactors(raw json.RawMessage) error {
 	return nil
 }
 
-// readBuffers reads the result of iobuf_get_stats.
+// readBuffers parses the result of iobuf_get_stats.
 func (r *Reader) readBuffers(raw json.RawMessage) error {
 	var result []spdkrpc.IobufModuleStats
 	if err := json.Unmarshal(raw, &result); err != nil {
@@ -49,7 +49,7 @@ func (r *Reader) readBuffers(raw json.RawMessage) error {
 	return nil
 }
 
-// readThreads reads the result of thread_get_stats.
+// readThreads parses the result of thread_get_stats.
 func (r *Reader) readThreads(raw json.RawMessage) error {
 	var result spdkrpc.ThreadStatsList
 	if err := json.Unmarshal(raw, &result); err != nil {
@@ -70,7 +70,7 @@ func (r *Reader) readThreads(raw json.RawMessage) error {
 	return nil
 }
 
-// readPollers reads the result of thread_get_pollers.
+// readPollers parses the result of thread_get_pollers.
 func (r *Reader) readPollers(raw json.RawMessage) error {
 	var result spdkrpc.ThreadPollersList
 	if err := json.Unmarshal(raw, &result); err != nil {
@@ -93,7 +93,7 @@ func (r *Reader) readPollers(raw json.RawMessage) error {
 	return nil
 }
 
-// merged combines equal items in a sorted list by adding them up.
+// merged combines equal items of a sorted list by adding them up.
 func merged[T any](list []T, same func(a, b T) bool, add func(into *T, from T)) (out []T) {
 	for _, one := range list {
 		if n := len(out); n > 0 && same(out[n-1], one) {

@@ -13,10 +13,10 @@ import (
 // An Ask makes one call to the target.
 type Ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target describes a target's state, which a Reader needs to know before it reads.
+// A Target is the state of a target, as a Reader needs to know it before it reads.
 type Target struct {
-	Up       bool   // the target responds, and is past its startup
-	Phase    string // to copy into Figures
+	Up       bool   // whether the target responds, and is past its startup
+	Phase    string // copied into Figures
 	Release  rpcschema.Release
 	Restarts int
 	Ask      Ask
@@ -29,7 +29,7 @@ type Reader struct {
 	// after a call that took time t, the method is not called again for share times t
 	share  time.Duration
 	ioOnly bool
-	names  []string // bdevs whose histograms are read
+	names  []string // bdevs with histograms to be read
 
 	target   Target
 	last     map[string]asked
@@ -39,10 +39,10 @@ type Reader struct {
 
 	stores   []Store
 	volumes  []Volume
-	clock    float64             // the target's clock at the last I/O statistics, in seconds
+	clock    float64             // the target's clock when it last returned I/O statistics, in seconds
 	index    map[string]int      // index into volumes by UUID
-	others   map[string]struct{} // bdevs that are not volumes; nil if the volumes were just listed
-	listed   bool                // the volumes have been listed
+	others   map[string]struct{} // bdevs that are not volumes; nil if the volumes have just been listed
+	listed   bool                // whether the volumes have been listed
 	sizes    map[string]size     // by UUID
 	bdevs    []Bdev
 	nvmf     NVMf
@@ -55,39 +55,39 @@ type Reader struct {
 	started  time.Time
 
 	histograms []Histogram
-	next       int // index into names of the next histogram to read
+	next       int // index into names of the histogram to read next
 }
 
-// asked records when a method was last called.
+// asked records the last call of a method.
 type asked struct {
 	at     time.Time
 	took   time.Duration
-	absent bool // this target lacks the method
+	absent bool // whether this target lacks the method
 }
 
-// NewReader returns a Reader that also reads the latency histograms of the named bdevs. Each name
-// is either a name in SPDK's list of bdevs or LVSTORE/LVOL.
+// NewReader returns a Reader that also reads the latency histograms of the named bdevs. A name is
+// either a name in SPDK's list of bdevs or LVSTORE/LVOL.
 func NewReader(schema *rpcschema.Document, histograms ...string) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: share, names: histograms}
 }
 
 // NewIOReader returns a Reader that reads only the I/O of volumes and other bdevs, for a person who
-// is watching it interactively. After a call that took time t, the Reader waits 4 t before it
-// repeats the call.
+// is watching interactively. After a call that took time t, the Reader waits 4 t before it repeats
+// the call.
 func NewIOReader(schema *rpcschema.Document) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: 4, ioOnly: true}
 }
 
-// These constants define how often methods are called. Lists that grow with the number of volumes
-// are rarely read, because they change slowly.
+// These constants control how often methods are called. Lists that grow with the number of volumes
+// are read rarely, because they change slowly.
 const (
 	// listEvery is the interval for lists of objects.
 	listEvery = time.Minute
 	// sizesEvery is the interval for the list of bdevs, which is the longest list and is needed
-	// only for the volumes' sizes. If a size is unknown, the list is read earlier, but at most once
+	// only for volumes' sizes. If a size is unknown, the list is read earlier, but at most once
 	// every listEvery.
 	sizesEvery = 10 * time.Minute
-	// share is a Reader's default share.
+	// share is the default value of Reader.share.
 	share = 100
 )
 
@@ -147,7 +147,7 @@ func (r *Reader) readAll(ctx context.Context, began time.Time) {
 		return
 	}
 	if len(r.volumes) > 0 {
-		every := sizesEvery // in some releases, only the list of bdevs contains the volumes' allocated clusters
+		every := sizesEvery // in some releases, only the list of bdevs contains volumes' allocated clusters
 		if r.unsized() || r.target.Release.Has(rpcschema.CountsClusters) && !r.target.Release.Has(rpcschema.ListsClusters) {
 			every = listEvery
 		}
@@ -167,12 +167,12 @@ func (r *Reader) readAll(ctx context.Context, began time.Time) {
 	r.readHistogram(ctx)
 }
 
-// call makes one call without parameters, if the call is due, and reads its result.
+// call makes a call without parameters, if it is due, and parses its result.
 func (r *Reader) call(ctx context.Context, method string, every time.Duration, read func(json.RawMessage) error) {
 	_, _ = r.callFor(ctx, method, "", every, read) // the error is recorded as a failure
 }
 
-// callFor makes one call, if it is due, and reads the result. bdev is the bdev that the call names,
+// callFor makes a call, if it is due, and parses its result. bdev is the bdev that the call names,
 // or "". made reports whether the call was due. If the call failed, err is the reason.
 func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Duration, read func(json.RawMessage) error) (made bool, err error) {
 	key, params := method, map[string]any(nil)
@@ -211,8 +211,8 @@ func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Du
 	return true, err
 }
 
-// startOf returns when the target started. The result stays the same unless the target's clock
-// deviates from it by seconds.
+// startOf returns when the target started. The result remains stable while the target's clock
+// deviates from it by only seconds.
 func (r *Reader) startOf() time.Time {
 	if r.uptime == 0 {
 		return r.started

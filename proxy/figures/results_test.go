@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// readers returns the functions that read results, by method.
+// readers returns the functions that parse results, by method.
 func readers(r *Reader) map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{
 		"framework_get_reactors": r.readReactors, "iobuf_get_stats": r.readBuffers, "thread_get_stats": r.readThreads, "thread_get_pollers": r.readPollers,
@@ -55,8 +55,7 @@ func TestReactorsAreRead(t *testing.T) {
 	assert.Zero(t, r.uptime, "without a rate, nothing is known")
 }
 
-// The figures of threads, pollers and buffers with the same name are added up; those with different
-// names are not.
+// Figures of threads, pollers and buffers are added up if, and only if, the names are the same.
 func TestFiguresWithTheSameNameAreAdded(t *testing.T) {
 	r := NewReader(nil)
 	require.NoError(t, r.readThreads(json.RawMessage(`{"tick_rate":10,"threads":[
@@ -103,8 +102,8 @@ func TestStoreSizesAreComputed(t *testing.T) {
 	assert.Equal(t, []uint64{40, 12}, []uint64{s.Size(), s.FreeBytes()})
 }
 
-// The target's start time is derived from the target's clock. The start time stays the same as long
-// as that clock deviates only by seconds.
+// The target's start time is derived from the target's clock. It remains stable while that clock
+// deviates by only seconds.
 func TestTargetStartTimeIsStable(t *testing.T) {
 	at := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	r := NewReader(nil)
@@ -119,11 +118,11 @@ func TestTargetStartTimeIsStable(t *testing.T) {
 	}
 }
 
-// A failure ends the reading only if it means that the target is unreachable.
+// A failure ends the read only if it means that the target is unreachable.
 func TestOnlyAnUnreachableTargetEndsARead(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
-		calls  int // number of calls; 1 if the reading ended
+		calls  int // number of calls; 1 if the read ended
 		absent bool
 	}{
 		"unreachable":     {&spdkrpc.Error{Kind: spdkrpc.Unreachable}, 1, false},
@@ -157,7 +156,7 @@ func TestOnlyAnUnreachableTargetEndsARead(t *testing.T) {
 	assert.False(t, made)
 }
 
-// iSCSI connections are read only if there is at least one target node.
+// iSCSI connections are read as soon as there is one target node.
 func TestConnectionsOfOneTargetNodeAreRead(t *testing.T) {
 	b := newBench(t, "v26.05")
 	_, methods := b.read()

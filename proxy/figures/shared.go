@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// Shared shares the figures of one read among any number of callers. It is safe for concurrent use.
+// Shared shares the figures of each read among any number of callers. It is safe for concurrent
+// use.
 type Shared struct {
 	read func(ctx context.Context) *Figures
-	age  time.Duration // how old the last reading must be before the next read
-	wait time.Duration // time limit of one read
+	age  time.Duration // minimum age of the last figures before the next read
+	wait time.Duration // time limit for a read
 
 	mu      sync.Mutex
 	last    *Figures
-	at      time.Time     // when the read that returned last began
-	running chan struct{} // closed when the running read ends; nil if none is running
+	at      time.Time     // when the last completed read began
+	running chan struct{} // closed when the current read ends; nil if there is none
 }
 
-// NewShared returns a Shared that calls read at most once per age, with the time limit wait. Only
-// one goroutine at a time calls read.
+// NewShared returns a Shared that calls read at most once per age, with the time limit wait. Calls
+// of read never overlap.
 func NewShared(read func(ctx context.Context) *Figures, age, wait time.Duration) *Shared {
 	return &Shared{read: read, age: age, wait: wait}
 }
 
-// Latest returns the figures that were read last, or reads them again if they are too old. A read
-// continues even if ctx ends, because other callers may be waiting for it. The only possible error
-// is ctx's.
+// Latest returns the latest figures, after reading them again if they are too old. A read continues
+// even if ctx ends, because other callers may be waiting for it. The only possible error is ctx's.
 func (s *Shared) Latest(ctx context.Context) (*Figures, error) {
 	for {
 		s.mu.Lock()

@@ -30,7 +30,7 @@ func TestCallersShareRecentFigures(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		time.Sleep(9*time.Second - 1) // the age is measured from the beginning of the reading
+		time.Sleep(9*time.Second - 1) // the age is measured from the beginning of the read
 		f, err := s.Latest(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 1, f.Restarts)
@@ -42,7 +42,7 @@ func TestCallersShareRecentFigures(t *testing.T) {
 	})
 }
 
-// A read continues when its caller gives up, because it has its own time limit.
+// A read has its own time limit, so it continues when its caller gives up.
 func TestReadContinuesWhenACallerGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Int32

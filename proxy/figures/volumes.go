@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// readStores reads the result of bdev_lvol_get_lvstores.
+// readStores parses the result of bdev_lvol_get_lvstores.
 func (r *Reader) readStores(raw json.RawMessage) error {
 	var stores []Store
 	err := read(raw, func(t *text, at int) int {
@@ -40,7 +40,7 @@ func (r *Reader) readStores(raw json.RawMessage) error {
 	return err
 }
 
-// readVolumes reads the result of bdev_lvol_get_lvols.
+// readVolumes parses the result of bdev_lvol_get_lvols.
 func (r *Reader) readVolumes(raw json.RawMessage) error {
 	volumes := make([]Volume, 0, len(r.volumes)+16)
 	storeOf := map[string]*Store{}
@@ -108,13 +108,13 @@ func (r *Reader) readVolumes(raw json.RawMessage) error {
 	return nil
 }
 
-// A size contains a volume's sizes from the list of bdevs.
+// A size contains what the list of bdevs reports about a volume's size.
 type size struct {
 	bytes, clusters uint64
-	counted         bool // clusters is known
+	counted         bool // whether clusters is known
 }
 
-// readSizes reads the sizes of volumes in the result of bdev_get_bdevs.
+// readSizes parses the sizes of volumes in the result of bdev_get_bdevs.
 func (r *Reader) readSizes(raw json.RawMessage) error {
 	sizes := make(map[string]size, len(r.volumes))
 	err := read(raw, func(t *text, at int) int {
@@ -169,7 +169,7 @@ func (r *Reader) readSizes(raw json.RawMessage) error {
 	return nil
 }
 
-// applySizes sets the known sizes of the volumes.
+// applySizes sets the sizes of the volumes, as far as they are known.
 func (r *Reader) applySizes() {
 	clusterSize := map[string]uint64{}
 	for _, s := range r.stores {
@@ -188,7 +188,7 @@ func (r *Reader) applySizes() {
 	}
 }
 
-// unsized reports whether there are volumes that did not exist when the sizes were read.
+// unsized reports whether there are volumes that did not exist when sizes were last read.
 func (r *Reader) unsized() bool {
 	for i := range r.volumes {
 		if _, known := r.sizes[r.volumes[i].UUID]; !known {
@@ -198,7 +198,7 @@ func (r *Reader) unsized() bool {
 	return false
 }
 
-// summed returns the stores, including the sums over their volumes.
+// summed returns the lvstores, including totals of their volumes.
 func (r *Reader) summed() []Store {
 	stores := append([]Store{}, r.stores...)
 	byName := make(map[string]*Store, len(stores))

@@ -7,14 +7,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A text is a result that is decoded only where needed. A list of 10,000 bdevs is several MiB long,
-// and a Reader needs only a quarter of it.
+// A text is a result that is decoded only where necessary. A list of 10,000 bdevs is several MiB
+// long, and a Reader needs only a quarter of it.
 type text struct{ jsonwalk.Text }
 
 var errNotJSON = errors.New("the result has an unexpected format")
 
-// read reads a result with f. f reads the value at the given offset, and returns where the value
-// ends.
+// read parses a result with f. f parses the value at an offset, and returns where the value ends.
 func read(raw []byte, f func(t *text, at int) (end int)) error {
 	t := &text{jsonwalk.Text{S: string(raw)}}
 	begin := t.Space(0)
@@ -24,8 +23,8 @@ func read(raw []byte, f func(t *text, at int) (end int)) error {
 	return nil
 }
 
-// items calls the function item with the offset of each item of the array at an offset. The
-// function returns the end of the item's value.
+// items calls item with the offset of each item of the array at an offset. item returns the end of
+// the item.
 func (t *text) items(at int, item func(at int) (end int)) (end int) {
 	if t.TypeAt(at) != jsonwalk.Array {
 		return t.Skip(at)
@@ -37,8 +36,7 @@ func (t *text) items(at int, item func(at int) (end int)) (end int) {
 	return w.End
 }
 
-// members calls the function member with the name and the offset of each member of the object at an
-// offset.
+// members calls member with the name and offset of each member of the object at an offset.
 func (t *text) members(at int, member func(name string, at int) (end int)) (end int) {
 	if t.TypeAt(at) != jsonwalk.Object {
 		return t.Skip(at)
@@ -50,7 +48,7 @@ func (t *text) members(at int, member func(name string, at int) (end int)) (end 
 	return w.End
 }
 
-// number reads a number into n. It ignores a value that is not an integer.
+// number parses a number into n. It ignores a value that is not an integer.
 func (t *text) number(at int, n *uint64) (end int) {
 	end = t.Skip(at)
 	if v, err := strconv.ParseUint(t.S[at:end], 10, 64); err == nil {
@@ -59,15 +57,15 @@ func (t *text) number(at int, n *uint64) (end int) {
 	return end
 }
 
-// flag reads a boolean into v.
+// flag parses a boolean into v.
 func (t *text) flag(at int, v *bool) (end int) {
 	end = t.Skip(at)
 	*v = t.S[at:end] == "true"
 	return end
 }
 
-// name reads a string into s. It ignores a string that a strict decoder would refuse. The string
-// shares memory with the text, so a caller that keeps the string must copy it.
+// name parses a string into s. It ignores a string that a strict decoder would reject. The string
+// shares memory with the text, so callers that keep it must copy it.
 func (t *text) name(at int, s *string) (end int) {
 	v, sound, end := t.TextAt(at)
 	if sound {

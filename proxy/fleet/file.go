@@ -8,13 +8,13 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A Server describes a storage server and how a person authenticates to it. It names the files that
-// contain secrets, but contains no secrets itself.
+// A Server describes a storage server, and how a person authenticates to it. It contains no
+// secrets, only the names of the files that contain them.
 type Server struct {
 	Name string `yaml:"name"`
 	URL  string `yaml:"url"`
 
-	// certificates to trust; if empty, those that this host trusts
+	// trusted certificates; if empty, the certificates that this host trusts
 	CAFile       string `yaml:"ca_file"`
 	User         string `yaml:"user"`
 	PasswordFile string `yaml:"password_file"`
@@ -32,9 +32,9 @@ type list struct {
 	Servers  []Server `yaml:"servers"`
 }
 
-// Load reads the file that lists storage servers. It refuses a file that any user of this host may
-// change, because that user could redirect the credentials to another server. Relative paths in the
-// file are relative to its directory.
+// Load reads the file that lists storage servers. It refuses a file that every user of this host
+// can change, because another user could redirect the credentials to another server. Relative paths
+// in the file are relative to its directory.
 func Load(path string) ([]Server, error) {
 	text, err := config.ReadTrusted(path)
 	if err != nil {
@@ -78,8 +78,8 @@ func Load(path string) ([]Server, error) {
 	return l.Servers, nil
 }
 
-// inherit takes values that the server does not set from the defaults. It takes the credentials
-// only if the server sets no credentials at all.
+// inherit copies values that the server does not set from the defaults. It copies credentials only
+// if the server sets none at all.
 func (s *Server) inherit(from Server) {
 	s.InsecurePlaintext = s.InsecurePlaintext || from.InsecurePlaintext
 	if s.CAFile == "" {

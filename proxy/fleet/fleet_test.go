@@ -63,8 +63,8 @@ func TestInvalidFleetFilesAreRejected(t *testing.T) {
 	assert.ErrorContains(t, err, "every user of this host may change")
 }
 
-// If a server does not respond by its deadline, Read reports an error for that server, and the
-// reads of the other servers succeed. No more servers are read concurrently than allowed.
+// If a server does not respond by its deadline, Read returns an error for that server, but not for
+// the other servers. It reads no more servers concurrently than allowed.
 func TestFailingServerDoesNotFailOtherReads(t *testing.T) {
 	const n = 20
 	wrong := errors.New("wrong")

@@ -12,16 +12,16 @@ import (
 // ErrNoAnswer means that a server did not respond in time.
 var ErrNoAnswer = errors.New("no complete response in time")
 
-// Bounds limits how Read reads several servers.
+// Bounds limits how Read reads servers.
 type Bounds struct {
-	AtOnce int           // number of servers read concurrently
-	Each   time.Duration // time limit for one server
+	AtOnce int           // servers read concurrently
+	Each   time.Duration // time limit per server
 }
 
-// Read calls read for each index below n, and returns when all calls have ended. Each call's
-// context has its own deadline, and read must return when that context ends. failed receives the
-// error for one server: the error that read returned, or one that wraps ErrNoAnswer if the deadline
-// passed.
+// Read calls read for each index below n, and returns when all calls have ended. Each call gets a
+// context with its own deadline, and must return when that context ends. failed receives the error
+// for one server: the error that read returned, or an error that wraps ErrNoAnswer if the deadline
+// has passed.
 func Read(ctx context.Context, n int, b Bounds, read func(ctx context.Context, i int) error, failed func(i int, err error)) {
 	var all errgroup.Group
 	all.SetLimit(b.AtOnce)
@@ -31,7 +31,7 @@ func Read(ctx context.Context, n int, b Bounds, read func(ctx context.Context, i
 			defer cancel()
 			err := read(one, i)
 			if errors.Is(one.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
-				// The data is incomplete, even though read returned no error.
+				// The data is incomplete although read returned no error.
 				err = fmt.Errorf("%w: %s have passed", ErrNoAnswer, b.Each)
 			}
 			if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Call is one JSON-RPC request, with the proxy's decision and the outcome. Each stage records its
-// result in the Call. The response and the log use these results.
+// A Call is a JSON-RPC request, with the proxy's decision and the outcome. Each stage records its
+// result in the Call, for the response and for the log.
 type Call struct {
 	In       *Exchange
 	Observer target.Observer // observes the call's progress at SPDK
@@ -28,7 +28,7 @@ type Call struct {
 	answered answered
 }
 
-// asked contains the client's request.
+// asked contains what the client requested.
 type asked struct {
 	request      *jsonrpc.Request // nil if the request could not be decoded
 	malformed    error            // why the request could not be decoded
@@ -38,20 +38,20 @@ type asked struct {
 	redacted     map[string]any // the parameters without secrets; set when the method is found
 }
 
-// decided contains the proxy's decision on the call, for the log.
+// decided contains the proxy's decision about the call, for the log.
 type decided struct {
 	decision     auditlog.Decision
 	rule         string
 	translations []rpcschema.Translation
 	tenant       string   // the user's tenant
-	hidden       int      // number of names in the call that do not belong to the tenant
-	raised       []string // parameters that the proxy set to a safer value than the client's
+	hidden       int      // number of names in the call that the tenant cannot see
+	raised       []string // parameters for which the proxy chose a safer value than the client
 }
 
 // answered contains the outcome of the call.
 type answered struct {
 	result json.RawMessage
-	value  any // result of a page
+	value  any // the result, if the method is a page
 	err    error
 	answer Answer
 }
@@ -69,7 +69,7 @@ func newCall(x *Exchange, e jsonrpc.Element) *Call {
 	return c
 }
 
-// ID returns the id of the call in the client's request, or nil if the request has none.
+// ID returns the id that the client gave to the call, or nil if there is none.
 func (c *Call) ID() json.RawMessage { return c.asked.id }
 
 // Notification reports whether the client expects no response.
@@ -87,7 +87,7 @@ func (c *Call) Result() json.RawMessage { return c.answered.result }
 // Value returns the value of a page whose call succeeded.
 func (c *Call) Value() any { return c.answered.value }
 
-// NoteParams records the parameters of a page's call for the log.
+// NoteParams records the parameters of a call of a page, for the log.
 func (c *Call) NoteParams(redacted map[string]any) { c.asked.redacted = redacted }
 
 // unlogged reports whether a call that has ended is omitted from both the log and the metrics.

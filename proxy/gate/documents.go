@@ -7,14 +7,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// documents caches OpenRPC documents. It takes milliseconds to create a document, and the document
-// stays valid until the configuration or the target's release changes.
+// documents caches OpenRPC documents. Creating a document takes milliseconds, and it remains valid
+// until the configuration or the target's release changes.
 type documents struct {
 	mu   sync.Mutex
 	text map[documentKey]json.RawMessage
 }
 
-// maxDocuments is the maximum number of cached documents. Each takes about 1 MiB.
+// maxDocuments is the maximum number of cached documents, each of which occupies about 1 MiB.
 const maxDocuments = 16
 
 func (d *documents) get(key documentKey) (json.RawMessage, bool) {

@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Errors of the stages that every request passes (the gate), and of their endpoints.
+// These errors come from the stages that every request passes, and from their endpoints.
 var (
 	ErrCrossOrigin  = errors.New("a web page on another site made a browser send this request")
 	ErrCSRF         = errors.New("the request does not have its session's CSRF token")
@@ -35,7 +35,7 @@ var (
 	ErrStreams      = errors.New("too many streams are open")
 )
 
-// StatusClientGone is the status in the log if the client has disconnected.
+// StatusClientGone is the status that is logged if the client has disconnected.
 const StatusClientGone = 499
 
 // statusBusy is the status of errors caused by too many concurrent calls or too much memory.
@@ -44,21 +44,20 @@ const statusBusy = http.StatusTooManyRequests
 // A row of the table defines how one kind of error appears to the client, in the log and in the
 // metrics.
 type row struct {
-	name    string // name of the row in the manual
+	name    string // the row's name in the manual
 	kind    kind
 	status  int
-	code    int // JSON-RPC code; 0 means the error's own code
+	code    int // JSON-RPC code; 0 stands for the error's own code
 	outcome metrics.Outcome
-	// login and denial are the reasons in the metrics for failed authentication and for refused
-	// calls.
+	// login and denial are the metrics' reasons for failed authentication and for refused calls.
 	login  metrics.LoginFailure
 	denial metrics.Denial
-	retry  time.Duration // value of Retry-After; 0 means no such header
-	text   string        // text for the client; %s is replaced with the error's text
+	retry  time.Duration // value of Retry-After; 0 omits the header
+	text   string        // text for the client; %s stands for the error's text
 	fill   func(found error, a *Answer)
 }
 
-// A kind returns the first error in err's chain that is of this kind, or nil if there is none.
+// A kind returns the first error of this kind in err's chain, or nil if there is none.
 type kind func(err error) error
 
 func is(kinds ...error) kind {
@@ -89,10 +88,11 @@ func when[T error](holds func(T) bool) kind {
 	}
 }
 
-// rows is the table of errors. The first row whose kind matches an error defines the response.
-// SPDK's own errors have status 200 and are passed on unchanged. All other errors state what to do.
+// rows is the table of errors. The first row whose kind matches an error determines the response.
+// SPDK's own errors have status 200 and are passed on unchanged. All other errors tell the reader
+// what to do.
 var rows = []row{
-	// regardless of why the save failed
+	// whatever the reason why the save failed
 	{name: "the target did it, but its configuration is not saved", kind: as[*persist.NotSavedError],
 		status: http.StatusInternalServerError, code: jsonrpc.CodeNotSaved, outcome: metrics.Failed,
 		text: "the target did it, but %s. A restart of the target would undo it. Repeat the call; if the error persists, see the proxy's log."},
@@ -245,7 +245,7 @@ var rows = []row{
 		text: "the proxy failed during this call: see its log, under the id in X-Request-Id"},
 }
 
-// itself returns a JSON-RPC error to the client unchanged.
+// itself passes a JSON-RPC error on to the client unchanged.
 func itself(found error, a *Answer) { a.Err = found.(*jsonrpc.Error) }
 
 func either(kinds ...kind) kind {
@@ -259,7 +259,7 @@ func either(kinds ...kind) kind {
 	}
 }
 
-// An Answer describes the outcome of a call for the client, the log and the metrics.
+// An Answer is the outcome of a call for the client, the log and the metrics.
 type Answer struct {
 	Status     int
 	Err        *jsonrpc.Error // nil if the call returned a result
@@ -270,10 +270,10 @@ type Answer struct {
 	denial metrics.Denial
 }
 
-// spdk reports whether the error is SPDK's own, or formatted like one.
+// spdk reports whether the error is SPDK's own, or has the format of one.
 func (a Answer) spdk() bool { return a.Outcome == metrics.SPDKError }
 
-// AnswerTo converts an error of any stage to a response, using the table of errors. No other
+// AnswerTo converts an error of any stage to a response according to the table of errors. No other
 // function converts errors to responses.
 func AnswerTo(err error) Answer {
 	if err == nil {
@@ -293,5 +293,5 @@ func AnswerTo(err error) Answer {
 		}
 		return a
 	}
-	panic(err) // cannot happen, because the last row matches every error
+	panic(err) // impossible: the last row matches every error
 }

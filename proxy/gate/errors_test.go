@@ -27,7 +27,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Clients use the status, the code and Retry-After to decide whether a call may be repeated.
+// Clients decide by the status, the code and Retry-After whether they may repeat a call.
 func TestErrorsMapToResponses(t *testing.T) {
 	second := time.Second
 	called := func(kind spdkrpc.Kind, code int) error {

@@ -16,8 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Gate is the point through which every request to a target passes. Its methods are safe for
-// concurrent use.
+// A Gate processes every request to a target. It is safe for concurrent use.
 type Gate struct {
 	Options
 	settings   atomic.Pointer[Settings]
@@ -40,7 +39,7 @@ type Options struct {
 	AuditLog *auditlog.Log
 }
 
-// Complete gives a Gate its parts and the methods that the proxy serves itself. It must be called
+// Complete sets the parts of a Gate and the methods that the proxy serves itself. It must be called
 // exactly once, before the first request.
 func (g *Gate) Complete(o Options, own []Own) {
 	g.Options, g.own = o, make(map[string]*Own, len(own))
@@ -54,7 +53,7 @@ func (g *Gate) Complete(o Options, own []Own) {
 // end.
 func (g *Gate) Settings() *Settings { return g.settings.Load() }
 
-// Apply replaces the settings and their limits.
+// Apply replaces the settings, and the limits of users.
 func (g *Gate) Apply(s *Settings, l config.Limits) {
 	g.settings.Store(s)
 	g.rates.set(l.UserCallsPerSecond, l.UsersCallsPerSecond)
@@ -66,10 +65,10 @@ func (g *Gate) HasMemory(user string) bool { return !g.memory.Exhausted(user) }
 // Timeout returns how long the proxy waits for SPDK's response to a method.
 func (g *Gate) Timeout(method string) time.Duration { return g.Settings().TimeoutOf(method) }
 
-// Executed records that a call may have changed which objects belong to which tenant.
+// Executed reports a call that may have changed which objects belong to which tenant.
 func (g *Gate) Executed(m *rpcschema.Method) { g.Settings().Tenancy.Executed(m) }
 
-// ConnState counts connections. It must be called whenever a connection's state changes.
+// ConnState counts connections. It must be called for every change of a connection's state.
 func (g *Gate) ConnState(conn net.Conn, state http.ConnState) {
 	g.inFlight.connState(conn, state)
 	g.Clients.ConnState(conn, state)
@@ -77,10 +76,10 @@ func (g *Gate) ConnState(conn net.Conn, state http.ConnState) {
 
 // Drain begins to stop the processing of requests. After a short time, further requests are
 // refused. drained is closed when the last request has ended, and left is closed when clients have
-// closed all connections. The listeners must already be closed.
+// closed all connections. The caller must have closed the listeners.
 func (g *Gate) Drain() (drained, left <-chan struct{}) { return g.inFlight.drain() }
 
-// Draining reports whether Drain was called.
+// Draining reports whether Drain has been called.
 func (g *Gate) Draining() bool { return g.inFlight.isDraining() }
 
 // Counts returns the numbers of open connections and running requests.

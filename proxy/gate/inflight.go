@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// inFlight counts the requests that are being served, so that a stopping server can wait for them.
+// inFlight counts the requests in progress, so that a stopping server can wait for them.
 //
-// When the server begins to stop, it still accepts requests on open connections for arrivalWait,
-// because clients learn only from a response that the server is stopping. It also waits for the
-// first request on each accepted connection. As a result, if systemd holds the socket, a restart
-// loses no calls except those of clients that never pause.
+// A server that begins to stop still accepts requests on open connections for arrivalWait, because
+// clients learn only from a response that the server is stopping. It also waits for the first
+// request on each accepted connection. As a result, if systemd owns the socket, a restart loses no
+// calls except those of clients that never pause.
 type inFlight struct {
 	mu       sync.Mutex
 	open     int                   // number of open connections
 	running  int                   // number of running requests
-	arriving map[net.Conn]struct{} // accepted connections whose first request has not yet arrived
+	arriving map[net.Conn]struct{} // accepted connections on which no request has arrived yet
 	draining bool
-	until    time.Time     // while draining, requests that arrive after this time are refused
+	until    time.Time     // while draining, requests that arrive later are refused
 	drained  chan struct{} // closed when draining and no request is running or arriving
-	ended    bool          // drained is closed
+	ended    bool          // whether drained is closed
 	left     chan struct{} // closed when draining and no connection is open
-	nobody   bool          // left is closed
+	nobody   bool          // whether left is closed
 }
 
-// arrivalWait is how long a stopping server accepts requests on its open connections, and waits for
-// the first request on each of them.
+// arrivalWait is how long a stopping server accepts requests on open connections, and waits for the
+// first request on each of them.
 const arrivalWait = 2 * time.Second
 
-// enter counts a request until leave is called. It returns ErrDraining if the server began to stop
-// more than arrivalWait ago.
+// enter counts a request until leave is called. If the server began to stop more than arrivalWait
+// ago, it returns ErrDraining.
 func (c *inFlight) enter(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *inFlight) leave() {
 	c.closeIfDrained()
 }
 
-// connState counts connections. It is called whenever a connection's state changes.
+// connState counts connections. It is called for every change of a connection's state.
 func (c *inFlight) connState(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The manual's table of status codes lists exactly the statuses in the table of errors.
+// The statuses in the manual's table of status codes are exactly those in the table of errors.
 func TestManualListsEveryStatusCode(t *testing.T) {
 	page, err := os.ReadFile("../../docs/wire.md")
 	require.NoError(t, err)

@@ -6,8 +6,8 @@ import (
 )
 
 // A memoryBudget limits the memory for requests that the proxy has read, and for responses that
-// clients have not read yet. A user may use at most MemoryPerUser, and at most as much as is still
-// free. A user who sends a lot and reads slowly therefore cannot use up the memory of other users.
+// clients have not yet read. A user may use at most MemoryPerUser, and at most as much as is still
+// free. Therefore, a user who sends a lot and reads slowly cannot use up other users' memory.
 type memoryBudget struct {
 	mu     sync.Mutex
 	ofUser map[string]int // bytes by user
@@ -15,17 +15,17 @@ type memoryBudget struct {
 }
 
 const (
-	// MemoryPerUser is how much memory a user's requests and results may occupy, in bytes.
+	// MemoryPerUser is how many bytes of memory a user's requests and results may occupy.
 	MemoryPerUser = 64 << 20
 	memoryInTotal = 256 << 20
 	memoryMargin  = 2 << 20 // see Exhausted
-	// DecodedSize is how many bytes of memory a request needs for each byte of its text.
+	// DecodedSize is how many bytes of memory a request needs per byte of text.
 	DecodedSize = 4
 )
 
 var ErrMemory = errors.New("memory limit for this user reached")
 
-// Reserve counts n bytes for a user before they are allocated. If this would exceed the user's
+// Reserve counts n bytes for a user before they are allocated. If they would exceed the user's
 // limit, the error is ErrMemory, and nothing is counted. A user without reserved memory is never
 // refused.
 func (b *memoryBudget) Reserve(user string, n int) (reserved int, err error) {
@@ -59,9 +59,9 @@ func (b *memoryBudget) Release(user string, n int) {
 	b.add(user, -n)
 }
 
-// Exhausted reports whether this user, or all users together, use so much memory that no further
-// call of the user should be started. Exhausted allows memoryMargin more than Reserve does, so that
-// a user with a single batch reaches the limit on batches first.
+// Exhausted reports whether this user, or all users together, use so much memory that the user must
+// not start another call. It allows memoryMargin more than Reserve, so that a user with a single
+// batch reaches the limit on batches first.
 func (b *memoryBudget) Exhausted(user string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,8 +78,8 @@ func (b *memoryBudget) add(user string, n int) {
 	}
 }
 
-// Reserve counts n bytes of the sender's memory until Leave. If this would exceed the sender's
-// limit, Reserve returns an error and counts nothing.
+// Reserve counts n bytes of the user's memory until Leave. If they would exceed the user's limit,
+// Reserve returns an error and counts nothing.
 func (g *Gate) Reserve(x *Exchange, n int) error {
 	reserved, err := g.memory.Reserve(x.Sender.User, n)
 	x.reserved += reserved
@@ -96,13 +96,13 @@ func (g *Gate) ReserveFor(user string, n int) (reserved int, err error) {
 	return g.memory.Reserve(user, n)
 }
 
-// AddFor counts n already allocated bytes for a user, until ReleaseFor.
+// AddFor counts n bytes of a user's memory that are already allocated, until ReleaseFor.
 func (g *Gate) AddFor(user string, n int) { g.memory.Add(user, n) }
 
 // ReleaseFor undoes ReserveFor and AddFor.
 func (g *Gate) ReleaseFor(user string, n int) { g.memory.Release(user, n) }
 
-// MemoryInUse returns how many bytes are reserved for a user, and for all users together.
+// MemoryInUse returns how many bytes are reserved, for one user and in total.
 func (g *Gate) MemoryInUse(user string) (own, total int) {
 	g.memory.mu.Lock()
 	defer g.memory.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// oldClients records which translations have been logged, so that each one is logged once per user
+// oldClients records which translations have been logged, so that each is logged once per user
 // rather than for every call. The records survive reloads.
 type oldClients struct {
 	log *slog.Logger
@@ -22,8 +22,8 @@ type oldClients struct {
 
 type oldClient struct{ user, method, from, to string }
 
-// maxOldClients is the maximum number of recorded translations. When the maximum is reached, all
-// records are dropped, so each translation will be logged once more.
+// maxOldClients is the maximum number of recorded translations. When it is reached, all records are
+// dropped, so that each translation is logged once more.
 const maxOldClients = 4096
 
 // note logs the translations that have not been logged for this user and method before.
@@ -48,13 +48,13 @@ func (o *oldClients) isNew(c oldClient) bool {
 	return true
 }
 
-// discovery describes the discovery subsystem without members that other tenants could have
+// discovery describes the discovery subsystem, omitting members that other tenants could have
 // changed.
 const discovery = `{"nqn":"nqn.2014-08.org.nvmexpress.discovery","subtype":"Discovery","listen_addresses":[],"allow_any_host":true,"hosts":[]}`
 
 // withDiscovery inserts the discovery subsystem before a tenant's own subsystems in a list of all
-// subsystems, because OpenStack Cinder always skips the first one. The tenant's result does not
-// depend on SPDK's response about the discovery subsystem.
+// subsystems, because OpenStack Cinder always skips the first subsystem. The inserted text does not
+// depend on SPDK's response.
 func withDiscovery(method string, params map[string]any, result json.RawMessage) json.RawMessage {
 	rest, list := bytes.CutPrefix(result, []byte("["))
 	if _, named := params["nqn"]; named || !list || method != "nvmf_get_subsystems" {

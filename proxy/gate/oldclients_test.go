@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/logtest"
 )
 
-// The number of recorded translations is limited, no matter how many users there are.
+// The number of recorded translations is limited, however many users there are.
 func TestNumberOfLoggedTranslationsIsLimited(t *testing.T) {
 	book := new(logtest.Log)
 	o := oldClients{log: config.NewLogger(book, config.Log{Format: "json"})}

@@ -7,31 +7,31 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/execute"
 )
 
-// An Own describes a method or page that the proxy itself serves. Each field describes a way in
-// which the stages of a call treat the method differently from SPDK's methods. The zero value
-// describes SPDK's methods.
+// An Own describes a method or page that the proxy serves itself. Each field is a difference
+// between the method and SPDK's methods in the stages of a call. The zero value describes SPDK's
+// methods.
 type Own struct {
 	Name string
-	// Endpoint is the only endpoint through which the method can be called, such as "GET /events";
-	// "" means every endpoint that accepts calls.
+	// Endpoint is the only endpoint at which the method can be called, such as "GET /events". ""
+	// stands for all endpoints that accept calls.
 	Endpoint string
 
 	Users   Users
 	Tenants Tenants
 	// Unexamined means that tenants may call the method even while the target loads data structures
-	// that hosts write into volumes.
+	// that hosts write to volumes.
 	Unexamined bool
 	Target     Need
-	// Slot means that a call occupies one of the user's slots while it is being served. Methods
-	// that make calls to the target leave Slot false, because those calls occupy the slots.
+	// Slot means that a call occupies one of the user's slots while it is being served. It is false
+	// for methods that make calls to the target, because those calls occupy the slots.
 	Slot bool
 
-	// Unlogged excludes some requests for a page from the log and the metrics: successful ones, and
-	// those from unauthenticated senders. Unlogged is for pages that the console requests each time
+	// Unlogged omits some requests for a page from the log and the metrics: successful requests,
+	// and those without valid credentials. It is meant for pages that the console requests whenever
 	// it is opened.
 	Unlogged bool
 
-	// configuration key that enables the method; "" if the method is always enabled
+	// configuration key that enables the method; "" if it is always enabled
 	Key     string
 	Enabled func() bool // reports whether the method is enabled; nil means always
 
@@ -40,14 +40,14 @@ type Own struct {
 	Serve func(ctx context.Context, r *Request) (any, error)
 }
 
-// A Request is an allowed call to a method that the proxy serves itself.
+// A Request is an allowed call of a method that the proxy serves itself.
 type Request struct {
 	execute.Command
 	Call     *Call
 	Settings *Settings
 }
 
-// A Users value defines who may call a method.
+// A Users value determines who may call a method.
 type Users int
 
 // These are the values of Users.
@@ -57,26 +57,26 @@ const (
 	Administrators              // see Settings.Administrator
 )
 
-// A Tenants value defines how a method treats a tenant's users.
+// A Tenants value determines how a method treats tenants' users.
 type Tenants int
 
 // These are the values of Tenants.
 const (
 	Scoped   Tenants = iota // the objects named in the call must belong to the tenant
 	Filtered                // the method itself omits other tenants' objects
-	// no restriction: the result contains no objects, and the target may load data that hosts write
+	// no restriction: the result contains no objects, and the target may load data written by hosts
 	Unscoped
 )
 
-// A Need defines when a method needs the target.
+// A Need determines when a method needs the target.
 type Need int
 
 // These are the values of Need.
 const (
 	Always     Need = iota
 	ForTenants      // to decide whether tenants may make a call
-	// Never means that the method is served even while the target is down. Calls to such a method
-	// cannot name objects of the target.
+	// Never means that the method is served even while the target is down. Its calls cannot name
+	// objects of the target.
 	Never
 )
 

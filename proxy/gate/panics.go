@@ -6,18 +6,18 @@ import (
 	"runtime/debug"
 )
 
-// A panic is a bug in the proxy. Each panic is counted, and logged as an error with its stack. A
-// panic ends only the call or request in which it occurred. net/http also recovers from panics, but
-// in this program its messages are logged only at level debug.
+// A panic is a bug in the proxy. Each panic is counted, and logged as an error with its stack. It
+// ends only the call or request in which it occurs. net/http also recovers from panics, but in this
+// program its messages are logged only at level debug.
 
-// Panicked logs and counts a panic. id identifies the request or, if there is none, the code that
+// Panicked logs and counts a panic. id identifies the request or, outside requests, the code that
 // panicked.
 func (g *Gate) Panicked(id string, value any) {
 	g.Metrics.Panicked()
 	g.Log.Error("panic", slog.String("request_id", id), slog.Any("panic", value), slog.String("stack", string(debug.Stack())))
 }
 
-// recoverFrom turns a panic during one call into that call's error. recoverFrom must be deferred.
+// recoverFrom turns a panic during a call into that call's error. It must be deferred.
 func (g *Gate) recoverFrom(x *Exchange, err *error) {
 	p := recover()
 	if p == nil {
@@ -30,7 +30,7 @@ func (g *Gate) recoverFrom(x *Exchange, err *error) {
 	*err = ErrPanic
 }
 
-// Contain runs f, which does not serve a client, and logs a panic in it.
+// Contain runs f and logs a panic in it. It is meant for code that does not serve a client.
 func (g *Gate) Contain(where string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -40,7 +40,7 @@ func (g *Gate) Contain(where string, f func()) {
 	f()
 }
 
-// Guard runs a part of a request, and turns a panic in it into the request's error.
+// Guard runs part of a request, and turns a panic in it into the request's error.
 func (g *Gate) Guard(x *Exchange, f func() error) (err error) {
 	defer g.recoverFrom(x, &err)
 	return f()

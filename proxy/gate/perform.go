@@ -20,17 +20,17 @@ import (
 // An Arrival contains the parts of a request that depend on the endpoint.
 type Arrival struct {
 	Conn net.Conn // may be nil
-	// Identify authenticates the sender, and records the sender.
+	// Identify authenticates the user who sent the request, and records the user in the Exchange.
 	Identify func(*Settings, *Exchange) error
-	// CheckOrigin refuses a request that a browser sent on behalf of a page on another site.
-	// CheckOrigin is nil if browsers cannot send the request.
+	// CheckOrigin refuses a request that a browser sent on behalf of another site's page. It is nil
+	// if browsers cannot send the request.
 	CheckOrigin func(*Exchange) error
 }
 
-// Enter takes a request through the stages that its calls share. The stages check, in this order,
-// where the request comes from, who sent it, whether a page on another site caused it, and whether
-// the proxy is stopping. An unauthenticated sender learns nothing. The caller must call Leave even
-// if Enter returns an error.
+// Enter takes a request through the stages that are common to its calls. They check, in this order,
+// where the request comes from, who sent it, whether another site's page caused it, and whether the
+// proxy is stopping. An unauthenticated sender learns nothing. The caller must call Leave even if
+// Enter returns an error.
 func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	defer g.recoverFrom(x, &err)
 	if x.NoSource != nil {
@@ -68,7 +68,7 @@ func (g *Gate) Perform(ctx context.Context, current *Settings, x *Exchange) {
 	}
 }
 
-// Leave ends a request. Leave may be called twice.
+// Leave ends a request. It may be called twice.
 func (g *Gate) Leave(x *Exchange) {
 	g.memory.Release(x.Sender.User, x.reserved)
 	x.reserved = 0
@@ -81,8 +81,8 @@ func (g *Gate) Leave(x *Exchange) {
 	}
 }
 
-// end records how a call ended, counts its result toward the user's memory, and writes its log
-// entry.
+// end records how a call ended, counts its result against the user's memory limit, and writes its
+// log entry.
 func (g *Gate) end(c *Call, value any, err error) {
 	c.noteAnswer(value, err)
 	c.In.reserved += g.memory.Add(c.In.Sender.User, len(c.answered.result))
@@ -91,8 +91,8 @@ func (g *Gate) end(c *Call, value any, err error) {
 	}
 }
 
-// perform takes one call through the stages, and then executes it. The stages check, in this order,
-// the user's rate limit, the method, the user's right to call it, the parameters, the tenant's
+// perform takes a call through the stages, and then executes it. The stages check, in this order,
+// the user's rate limit, the method, the user's permission to call it, the parameters, the tenant's
 // ownership of the objects, and whether the method is enabled. An unauthorized caller learns only
 // that the call was refused.
 func (g *Gate) perform(ctx context.Context, current *Settings, c *Call) (value any, err error) {
@@ -151,7 +151,7 @@ func (g *Gate) ownOf(c *Call) *Own {
 	return own
 }
 
-// authorize finds the method and decides whether the user may call it.
+// authorize looks up the method, and decides whether the user may call it.
 func (g *Gate) authorize(current *Settings, c *Call, own *Own) (*decide.Call, error) {
 	user, request := c.In.Sender.User, c.asked.request
 	if own.Users != ByRole {
@@ -242,7 +242,7 @@ func (g *Gate) serve(ctx context.Context, current *Settings, c *Call, own *Own, 
 	return own.Serve(ctx, &Request{command, c, current})
 }
 
-// answer reduces a call's result to the parts that the user may see, and returns it.
+// answer returns a call's result, reduced to the parts that the user may see.
 func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope *tenancy.Scope, grant *tenancy.Grant, command execute.Command, value any, err error) (any, error) {
 	result, isJSON := value.(json.RawMessage)
 	if !isJSON && err == nil && !c.In.Page {
@@ -269,9 +269,9 @@ func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope 
 	return result, err
 }
 
-// checkBatchMayContinue returns an error if the next call of a batch must not be made, because the
-// proxy is stopping, the client has disconnected, the sender may have lost its rights, or a limit
-// is reached. A batch can take minutes, so the rights that its sender had at first do not suffice.
+// checkBatchMayContinue returns an error if the next call of a batch must not be made: the proxy is
+// stopping, the client has disconnected, the user may have lost permissions, or a limit has been
+// reached. The permissions at the beginning do not suffice, because a batch can take minutes.
 func (g *Gate) checkBatchMayContinue(ctx context.Context, current *Settings, c *Call) error {
 	x := c.In
 	switch {
@@ -293,7 +293,7 @@ func (g *Gate) checkBatchMayContinue(ctx context.Context, current *Settings, c *
 	return nil
 }
 
-// maxBatchResults is the maximum total size of the results of one batch, in bytes.
+// maxBatchResults is the maximum total size of a batch's results, in bytes.
 const maxBatchResults = 64 << 20
 
 var (

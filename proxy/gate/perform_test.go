@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 )
 
-// Methods that do not need the target are served while it is down.
+// Methods that do not need the target are served even while it is down.
 func TestTargetIndependentCallsAreServedWhileTargetIsDown(t *testing.T) {
 	down := target.New(target.Config{Socket: filepath.Join(t.TempDir(), "missing")})
 	t.Cleanup(func() { assert.NoError(t, down.Close()) })

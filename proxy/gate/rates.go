@@ -11,10 +11,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// maxPace is the longest time that a call waits for its user's rate limit.
+// maxPace is the longest time that a call may wait because of its user's rate limit.
 const maxPace = time.Second
 
-// A rateError means that a user is making more calls per second than allowed.
+// A rateError means that a user makes more calls per second than allowed.
 type rateError struct{ perSecond int }
 
 func (e *rateError) Error() string {
@@ -22,21 +22,21 @@ func (e *rateError) Error() string {
 }
 
 // callRates limits how many calls each user makes per second. A user may make that many calls in a
-// burst; further calls are spaced evenly. The zero value sets no limit.
+// burst; further calls are spaced evenly. The zero value imposes no limit.
 type callRates struct {
 	mu       sync.RWMutex
-	each     int            // 0 means any number
-	users    map[string]int // limits of users that have their own
+	each     int            // 0 means no limit
+	users    map[string]int // limits of users with their own limit
 	limiters map[string]*userRate
 }
 
-// A userRate limits and counts one user's calls.
+// A userRate limits and counts a user's calls.
 type userRate struct {
 	*rate.Limiter
 
 	mu     sync.Mutex
-	counts [10]int // calls in the last second, by tenth of a second
-	tenth  int64   // the newest tenth of a second, since 1970
+	counts [10]int // calls in the last second, by tenths of a second
+	tenth  int64   // number of the latest tenth of a second since 1970
 }
 
 // note counts a call that the rate limit has allowed.
@@ -58,7 +58,7 @@ func (u *userRate) count(now time.Time) (sum int) {
 	return sum
 }
 
-// advance removes the counts of calls that were made more than a second ago.
+// advance drops the counts of calls that are more than a second old.
 func (u *userRate) advance(now time.Time) {
 	tenth := now.UnixMilli() / 100
 	for range min(tenth-u.tenth, int64(len(u.counts))) {
@@ -90,7 +90,7 @@ func (r *callRates) perSecond(user string) int {
 	return r.each
 }
 
-// limitOf is like perSecond, for callers that do not hold r.mu.
+// limitOf is like perSecond, but for callers that do not hold r.mu.
 func (r *callRates) limitOf(user string) int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -119,8 +119,8 @@ func (r *callRates) limiterOf(user string) *userRate {
 	return l
 }
 
-// wait waits until the user may make a call, or returns an error immediately if that would take too
-// long.
+// wait waits until the user may make a call. If that would take too long, it immediately returns an
+// error.
 func (r *callRates) wait(ctx context.Context, user string) error {
 	l := r.limiterOf(user)
 	if l == nil {
@@ -160,11 +160,11 @@ func (g *Gate) Limits(_ context.Context, r *Request) (any, error) {
 	return limits, nil
 }
 
-// PerSecond returns the number of calls per second that a user may make; 0 means no limit.
+// PerSecond returns how many calls per second a user may make; 0 means no limit.
 func (g *Gate) PerSecond(user string) int { return g.rates.limitOf(user) }
 
-// SpendRate uses up a user's rate limit, so that the user cannot make any call for a minute.
-// SpendRate is for tests.
+// SpendRate exhausts a user's rate limit, so that the user cannot make any call for a minute. It is
+// for tests.
 func (g *Gate) SpendRate(user string) {
 	limiter := g.rates.limiterOf(user)
 	for range 60 * limiter.Burst() {

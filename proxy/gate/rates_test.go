@@ -20,7 +20,7 @@ func TestCallRatesAreLimited(t *testing.T) {
 		require.NoError(t, r.wait(ctx, "fast"))
 	}
 	began := time.Now()
-	for range 4 { // two immediately, and then one every 500 ms
+	for range 4 { // two calls immediately, and then one every 500 ms
 		require.NoError(t, r.wait(ctx, "slow"))
 	}
 	assert.GreaterOrEqual(t, time.Since(began), 990*time.Millisecond)
@@ -34,7 +34,7 @@ func TestCallRatesAreLimited(t *testing.T) {
 	assert.Equal(t, jsonrpc.CodeTooMany, AnswerTo(late).Err.Code)
 	assert.Equal(t, time.Second, AnswerTo(late).RetryAfter)
 
-	// A client that has disconnected does not delay other clients.
+	// Calls of disconnected clients do not delay other clients.
 	r.limiterOf("gone").ReserveN(time.Now(), 2)
 	r.limiterOf("gone").ReserveN(time.Now(), 1)
 	ended, cancel := context.WithCancel(ctx)
@@ -50,8 +50,7 @@ func TestCallRatesAreLimited(t *testing.T) {
 }
 
 // A call counts for one second, with a resolution of a tenth of a second. Refused calls do not
-// count.
-// Reloading the configuration gives no user more calls. Only a removed limit ends.
+// count. A reload gives no user additional calls; only a limit that is removed no longer applies.
 func TestReloadKeepsTheRatesOfUsers(t *testing.T) {
 	var r callRates
 	r.set(1, nil)

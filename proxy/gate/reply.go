@@ -8,7 +8,7 @@ import (
 )
 
 // Parts returns the text of the response to a request, without the final newline, or nil if there
-// is none. Parts neither decodes nor copies a result, which may be as large as 32 MiB.
+// is none. It neither decodes nor copies results, which may be as large as 32 MiB.
 func (x *Exchange) Parts() (parts [][]byte) {
 	for _, c := range x.Calls {
 		if !c.responds() {
@@ -33,7 +33,8 @@ func (c *Call) responds() bool {
 	return !c.asked.notification || !c.In.Batch && c.answered.answer.Status != http.StatusNoContent
 }
 
-// separator returns the character before a response in a batch. n is the number of parts before it.
+// separator returns the character before the next response in a batch. n is the number of parts so
+// far.
 func separator(n int) byte {
 	if n == 0 {
 		return '['
@@ -66,7 +67,7 @@ func orNull(m json.RawMessage) json.RawMessage {
 func ErrorText(id json.RawMessage, e *jsonrpc.Error) []byte {
 	text, err := jsonrpc.Response{ID: id, Error: e}.MarshalJSON()
 	if err != nil {
-		panic(err) // cannot happen, because the values are numbers and strings
+		panic(err) // impossible: the values are numbers and strings
 	}
 	return text
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Calls over POST get the responses that JSON-RPC requires. On the local socket, they get the
+// Calls by POST get the responses that JSON-RPC prescribes. Calls through the local socket get the
 // responses that SPDK would send.
 func TestNotificationsGetNoResponse(t *testing.T) {
 	refused := Answer{Status: http.StatusForbidden, Err: &jsonrpc.Error{}}
@@ -19,7 +19,7 @@ func TestNotificationsGetNoResponse(t *testing.T) {
 		id           string
 		notification bool
 		answer       Answer
-		spdk         bool // for requests on the local socket
+		spdk         bool // whether the request arrives at the local socket
 		post, batch  bool
 	}{
 		"a call":                          {"1", false, done, true, true, true},

@@ -36,10 +36,10 @@ type Settings struct {
 	MinVersion   uint16
 	CipherSuites []uint16
 
-	// The following fields are for the metrics.
-	ClientCAsExpire time.Time            // when the first authority expires
-	CRLsExpire      time.Time            // when the first list of revoked certificates expires
-	TokensExpire    map[string]time.Time // for each user, when the first token expires
+	// These fields are for the metrics.
+	ClientCAsExpire time.Time            // expiry of the first authority
+	CRLsExpire      time.Time            // expiry of the first revocation list
+	TokensExpire    map[string]time.Time // for each user, the expiry of the first token
 	Learning        int                  // number of users in learning mode
 
 	decide         decide.Stages
@@ -48,7 +48,7 @@ type Settings struct {
 	snapshotsInUse string // see execute.Command
 	documents      *documents
 
-	// The following fields are for ClientAuth.
+	// These fields are for ClientAuth.
 	clientCAs       *x509.CertPool
 	needCertificate bool
 }
@@ -62,11 +62,11 @@ func (s *Settings) TimeoutOf(method string) time.Duration {
 }
 
 // ClientAuth returns the authorities for client certificates, and whether a certificate is
-// required. Package authn verifies the certificate on each request, because connections outlive a
-// reload, and because an HTTP response can state what is wrong. After a failed handshake, the
-// client could not find out whether its call was executed, because in TLS 1.3, a client may send
-// its request before the server has seen the certificate. If a certificate is required, the
-// handshake also verifies it, so that clients without a certificate are refused early.
+// required. Package authn verifies certificates on each request, because connections outlive a
+// reload, and because an HTTP response can say what is wrong. After a failed handshake, a client
+// could not find out whether its call was executed: in TLS 1.3, a client may send its request
+// before the server has seen the certificate. If a certificate is required, it is also verified in
+// the handshake, so that clients without one are rejected early.
 func (s *Settings) ClientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	switch {
 	case s.clientCAs == nil:
@@ -77,14 +77,14 @@ func (s *Settings) ClientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	return s.clientCAs, tls.RequestClientCert
 }
 
-// SessionLimits returns the limits for the console's sessions.
+// SessionLimits returns the limits of the console's sessions.
 func (s *Settings) SessionLimits() session.Limits {
 	return session.Limits{Idle: time.Duration(s.Console.Idle), Lifetime: time.Duration(s.Console.Lifetime)}
 }
 
 // Administrator reports whether a user administers the proxy, and may therefore see what all users
-// do. An administrator does not belong to a tenant, and has the built-in role admin, either
-// directly or through a role that extends it.
+// do. An administrator has no tenant, and has the built-in role admin, either directly or through a
+// role that extends it.
 func (s *Settings) Administrator(user string) bool {
 	return s.Policy.HasRole(user, policy.Admin) && s.Tenancy.Of(user) == nil
 }

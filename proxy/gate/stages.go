@@ -54,8 +54,8 @@ func NewSettings(c *config.Config, schema *rpcschema.Document, former *Settings)
 	}, nil
 }
 
-// newAuthenticator creates the stage that authenticates the sender of a request. It takes over the
-// issuers' keys that former has fetched.
+// newAuthenticator creates the authentication stage. It takes over the issuers' keys that former
+// has fetched.
 func newAuthenticator(c *config.Config, authorities *x509.CertPool, revoked []*x509.RevocationList, former *authn.Authenticator) (*authn.Authenticator, error) {
 	users, err := c.AuthUsers()
 	wrong := []error{err}
@@ -70,13 +70,13 @@ func newAuthenticator(c *config.Config, authorities *x509.CertPool, revoked []*x
 	})
 }
 
-// newPolicy creates the stage that authorizes calls.
+// newPolicy creates the authorization stage.
 func newPolicy(c *config.Config, schema *rpcschema.Document) (*policy.Policy, error) {
 	return policy.New(c.Roles, c.PolicyUsers(), schema)
 }
 
 // newTenancy creates the stage that determines which objects belong to which tenant. It takes over
-// the usage counts of former.
+// former's counts of tenants' usage.
 func newTenancy(c *config.Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*tenancy.Tenancy, error) {
 	tenants, err := c.TenancyTenants()
 	wrong := []error{err}
@@ -84,8 +84,8 @@ func newTenancy(c *config.Config, schema *rpcschema.Document, former *tenancy.Te
 	return made, errors.Join(append(wrong, err)...)
 }
 
-// CheckRoles lists the mistakes in roles, tenants and timeouts of a configuration whose other keys
-// are wrong, so that an administrator can correct all mistakes at once.
+// CheckRoles returns the mistakes in a configuration's roles, tenants and timeouts even if other
+// keys are wrong, so that an administrator can correct all mistakes at once.
 func CheckRoles(c *config.Config, schema *rpcschema.Document) error {
 	_, roles := newPolicy(c, schema)
 	_, tenants := newTenancy(c, schema, nil)

@@ -1,5 +1,5 @@
-// Package grant lets a group open the target's socket, which SPDK creates with access only for its
-// own user. The package must not depend on the data sent over the socket.
+// Package grant lets a group open the target's socket, which only the target's user can open when
+// SPDK creates it. The package must not depend on the data sent over the socket.
 package grant
 
 import (
@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket gives the socket at path to the group. If wait is 0 and there is no socket, it does
-// nothing. If wait is not 0, Socket waits up to that long for a socket with a listener. The wait is
-// needed because a killed target leaves its socket behind, and the next target creates a new one.
+// Socket gives a group access to the socket at path. If wait is 0, it does nothing unless the
+// socket exists. Otherwise, it waits up to that long for a socket with a listener: a killed target
+// leaves its socket behind, and the next target creates a new one.
 func Socket(path string, gid int, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; time.Sleep(20 * time.Millisecond) {
 		err := grant(path, gid, wait > 0)
@@ -30,9 +30,9 @@ func Socket(path string, gid int, wait time.Duration) error {
 	}
 }
 
-// grant gives the socket to the group. If live is set, it does so only if a process is listening on
-// the socket. In a directory such as /var/tmp, anyone may replace the file, so grant keeps a file
-// descriptor of the file that it has checked, and changes no other file.
+// grant gives a group access to the socket. If live is set, it does so only if a process is
+// listening at the socket. In a directory such as /var/tmp, anyone can replace the file, so grant
+// keeps a file descriptor of the file that it has checked, and changes no other file.
 func grant(path string, gid int, live bool) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -46,7 +46,7 @@ func grant(path string, gid int, live bool) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("grant %s: it is not a socket of user %d, who runs this. Nothing was changed; check which program created it, and remove it", path, os.Geteuid())
 	}
-	// This path leads to the opened socket, even if its name is replaced.
+	// This path leads to the opened socket, even if another file takes its name.
 	opened := fmt.Sprintf("/proc/self/fd/%d", fd)
 	if live {
 		if err := connect(opened); err != nil {
@@ -67,7 +67,7 @@ func grant(path string, gid int, live bool) error {
 	return nil
 }
 
-// connect returns an error if no process is listening on the socket. It ignores EAGAIN, which means
+// connect returns an error if no process is listening at the socket. It ignores EAGAIN, which means
 // that the listener's queue is full.
 func connect(path string) error {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)

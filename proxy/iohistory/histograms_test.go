@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// distribution returns a distribution of n operations that took 2.048 ms, and a hundredth as many
+// distribution returns a distribution with n operations that took 2.048 ms, and a hundredth as many
 // that took 1.048 s.
 func distribution(t *testing.T, n uint64) *figures.Distribution {
 	t.Helper()
@@ -42,8 +42,8 @@ func (f *feed) last(name string) Sample {
 	return samples[len(samples)-1]
 }
 
-// Percentiles cover the operations between two readings of a histogram, if all intervals in between
-// were idle.
+// Percentiles cover the operations between two reads of a histogram if the bdev was idle in all
+// intervals in between.
 func TestPercentilesCoverOneInterval(t *testing.T) {
 	f := newFeed()
 	with := func(n uint64) map[string]Latency {
@@ -98,7 +98,7 @@ func TestHistogramErrorsMapToStates(t *testing.T) {
 	}
 }
 
-// The number of histograms that are read is limited. Bdevs with a histogram are read in each
+// The number of histograms that are read is limited. A bdev with a histogram is read in every
 // interval, because percentiles need two consecutive reads.
 func TestHistogramsOfTheBusiestBdevsAreRead(t *testing.T) {
 	f := newFeed()

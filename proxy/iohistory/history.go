@@ -1,10 +1,10 @@
 // Package iohistory keeps the I/O rates of a target's bdevs over the last hour, without a database.
-// Its memory is limited. A bdev needs a few bytes while it has no I/O, and 2.2 KiB otherwise. At
-// most 4,096 bdevs have a history at the same time. The last latency histograms of at most 64 bdevs
-// need another 1 MiB.
+// Its memory use is limited. A bdev needs a few bytes while it has no I/O, and 2.2 KiB otherwise.
+// At most 4,096 bdevs have a history at the same time. The last latency histograms, of at most 64
+// bdevs, occupy another 1 MiB.
 //
 // The package must not depend on how figures are read, who requests a history, or how a history is
-// shown.
+// displayed.
 package iohistory
 
 import (
@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// Interval is the time between two samples.
+	// Interval is the time between samples.
 	Interval = time.Minute
 	// Kept is the number of samples kept for each bdev.
 	Kept = 60
-	// maxGap is the longest time that one sample may cover. After a longer gap, such as an outage
-	// of the target, mean rates would be misleading.
+	// maxGap is the longest time that a sample may cover. After a longer gap, such as an outage of
+	// the target, average rates would be misleading.
 	maxGap = 3 * Interval
 	// maxBdevs is the maximum number of bdevs with samples.
 	maxBdevs = 4096
@@ -36,8 +36,8 @@ const (
 type Sample struct {
 	At          time.Time // end of the interval
 	Read, Write Rates
-	// Median and P99 are percentiles of the latencies of all operations together, in microseconds.
-	// The percentiles are 0 if no histogram reports them.
+	// Median and P99 are percentiles of the latencies of all operations, in microseconds. Without a
+	// histogram, they are 0.
 	Median, P99 float32
 }
 
@@ -48,7 +48,7 @@ type HistogramState uint8
 const (
 	HistogramUnknown HistogramState = iota // not read, or read without a result
 	HistogramOff
-	HistogramPartial // the histogram's options make it omit some I/O, so it is not used
+	HistogramPartial // not used, because the histogram's options make it omit some I/O
 	HistogramOn
 )
 
@@ -64,12 +64,12 @@ type Rates struct {
 	Latency                   float32 // mean, in microseconds; 0 if there were no operations
 }
 
-// A Bdev is a bdev with its samples, oldest first.
+// A Bdev contains the samples of a bdev, oldest first.
 type Bdev struct {
 	Name    string // as listed by SPDK, which lists volumes by UUID
 	Alias   string // LVSTORE/LVOL for a volume; "" for other bdevs
 	Samples []Sample
-	// Histogram is the state that the bdev's latency histogram had when the bdev last had I/O.
+	// Histogram is the state of the bdev's latency histogram when the bdev last had I/O.
 	Histogram HistogramState
 }
 
@@ -78,20 +78,20 @@ type History struct {
 	mu       sync.Mutex
 	clock    float64 // the target's clock at the last read
 	restarts int
-	times    []time.Time // ends of the last intervals, at most Kept of them
+	times    []time.Time // ends of at most Kept recent intervals
 	bdevs    map[string]*series
-	sampled  int // bdevs with samples
+	sampled  int // number of bdevs with samples
 }
 
 // A series contains the samples and the last counters of one bdev.
 type series struct {
 	alias   string
 	last    figures.IO
-	seen    bool // the current reading contains the bdev
+	seen    bool // whether the current reading contains the bdev
 	samples []measured
 
 	histogram HistogramState
-	// from the last reading; nil if there has been I/O since then without a reading
+	// from the last reading; nil if there has been I/O since then that no reading includes
 	latencies *figures.Distribution
 }
 
@@ -105,10 +105,10 @@ type measured struct {
 // New returns an empty History.
 func New() *History { return &History{bdevs: map[string]*series{}} }
 
-// Busiest returns the names of at most MaxHistograms bdevs that had I/O between the last Note and
-// the figures. Bdevs whose histograms are known to be enabled come first, followed by those with
-// the most operations. The caller reads their histograms and passes them to Note with these
-// figures.
+// Busiest returns the names of at most MaxHistograms bdevs that had I/O between the last call of
+// Note and the figures. It lists bdevs with histograms known to be enabled first, followed by those
+// with the most operations. The caller reads these histograms, and passes them to Note together
+// with the figures.
 func (h *History) Busiest(f *figures.Figures) (names []string) {
 	if f == nil || !f.Up {
 		return nil
@@ -123,8 +123,8 @@ func (h *History) Busiest(f *figures.Figures) (names []string) {
 	defer h.mu.Unlock()
 	add := func(name string, io figures.IO) {
 		if s := h.bdevs[name]; s != nil {
-			// If the counters were reset, the difference wraps around to a huge number, so the bdev
-			// counts as busy.
+			// If the counters were reset, the difference wraps around to a huge number, and the
+			// bdev counts as busy.
 			if n := io.Read.Count - s.last.Read.Count + io.Write.Count - s.last.Write.Count; n > 0 {
 				list = append(list, active{name, s.histogram == HistogramOn, n})
 			}
@@ -153,8 +153,9 @@ func (h *History) Busiest(f *figures.Figures) (names []string) {
 	return names
 }
 
-// Note adds the counters and, by bdev, the latencies that were read from a target. It ignores
-// figures from a target that did not respond, and figures with the same counters as the last Note.
+// Note adds the counters, and the latencies by bdev, that were read from a target. It ignores
+// figures from a target that did not respond, and figures with the same counters as in the last
+// call.
 func (h *History) Note(f *figures.Figures, latencies map[string]Latency) {
 	if f == nil || !f.Up || f.Clock == 0 {
 		return
@@ -238,7 +239,7 @@ func (h *History) note(name, alias string, io figures.IO, latencies map[string]L
 	}
 }
 
-// percentiles records a new state of the series' histogram. It returns the median and the 99th
+// percentiles stores a new state of the series' histogram. It returns the median and the 99th
 // percentile of the latencies since the previous call, in microseconds, or 0 if they are unknown.
 func (s *series) percentiles(read Latency) (median, p99 float32) {
 	before := s.latencies
@@ -271,7 +272,8 @@ func (h *History) drop(s *series) {
 	}
 }
 
-// rates returns the rates between two counters, or false if they were reset in the meantime.
+// rates returns the rates between two readings of a counter, or false if the counter was reset in
+// between.
 func rates(before, after figures.Operation, seconds float64) (Rates, bool) {
 	if after.Count < before.Count || after.Bytes < before.Bytes {
 		return Rates{}, false
@@ -284,7 +286,7 @@ func rates(before, after figures.Operation, seconds float64) (Rates, bool) {
 	return r, true
 }
 
-// Of returns the samples of a bdev, which may be named by its alias. A bdev without I/O in the last
+// Of returns the samples of a bdev, which may be given by its alias. A bdev without I/O in the last
 // hour has no samples.
 func (h *History) Of(name string) []Bdev {
 	h.mu.Lock()
@@ -303,7 +305,7 @@ func (h *History) Of(name string) []Bdev {
 	return []Bdev{{Name: name, Alias: s.alias, Histogram: s.histogram, Samples: h.since(s, 0)}}
 }
 
-// Latest returns each bdev that had I/O in the last interval, with the sample of that interval.
+// Latest returns every bdev that had I/O in the last interval, with the sample for that interval.
 func (h *History) Latest() (list []Bdev) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

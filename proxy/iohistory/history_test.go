@@ -11,20 +11,20 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// A feed adds figures to a History, one set per minute of the target's clock.
+// A feed adds figures to a History, once per minute of the target's clock.
 type feed struct {
 	history  *History
 	minute   int
 	restarts int
 	counts   map[string]uint64
 
-	latencies map[string]Latency // to pass with the next figures
+	latencies map[string]Latency // passed with the next figures
 }
 
 func newFeed() *feed { return &feed{history: New(), minute: 10, counts: map[string]uint64{}} }
 
-// add advances the clock by some minutes. In that time, each named volume serves the given number
-// of 4 KiB reads, each of which takes 200 µs.
+// add advances the clock by the given number of minutes, during which each named volume serves the
+// given number of 4 KiB reads of 200 µs each.
 func (f *feed) add(minutes int, reads map[string]uint64) {
 	f.minute += minutes
 	for name, n := range reads {
@@ -32,14 +32,14 @@ func (f *feed) add(minutes int, reads map[string]uint64) {
 	}
 }
 
-// next increases the counts, and passes the figures to the history.
+// next increases the counters, and passes the figures to the history.
 func (f *feed) next(minutes int, reads map[string]uint64) {
 	f.add(minutes, reads)
 	f.history.Note(f.figures(), f.latencies)
 	f.latencies = nil
 }
 
-// figures returns the current counts.
+// figures returns the current counters.
 func (f *feed) figures() *figures.Figures {
 	made := &figures.Figures{Up: true, Restarts: f.restarts, Taken: time.Unix(int64(f.minute)*60, 0), Clock: float64(f.minute) * 60}
 	for name, n := range f.counts {
@@ -84,7 +84,7 @@ func TestRatesAreComputedBetweenReads(t *testing.T) {
 	assert.InDelta(t, 1, f.history.Latest()[0].Samples[0].Read.PerSecond, 0.01)
 }
 
-// The history contains the latency of a single operation.
+// Even the latency of a single operation appears in the history.
 func TestLatencyIsKnownAfterOneOperation(t *testing.T) {
 	f := newFeed()
 	f.next(1, map[string]uint64{"a": 60})
@@ -115,7 +115,7 @@ func TestHistoryCoversOneHour(t *testing.T) {
 	assert.Equal(t, 1, f.history.sampled)
 }
 
-// Rates that would be wrong are omitted, such as those of a new bdev.
+// Rates that would be wrong, such as those of a new bdev, are omitted.
 func TestUnknownRatesAreOmitted(t *testing.T) {
 	for name, change := range map[string]func(*feed){
 		"the target restarted":       func(f *feed) { f.restarts++; f.counts["a"] = 0; f.next(1, map[string]uint64{"a": 5000}) },

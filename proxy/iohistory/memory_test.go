@@ -10,8 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// The memory for 10,000 volumes that are all in use is limited, and is freed when the volumes are
-// deleted.
+// The memory for 10,000 volumes in use is limited, and is freed when the volumes are deleted.
 func TestMemoryForManyVolumesIsLimited(t *testing.T) {
 	const volumes = 10_000
 	made := &figures.Figures{Up: true, Clock: 1}

@@ -18,7 +18,7 @@ import (
 
 // A Store stores key files.
 type Store interface {
-	// Place writes a key's file and syncs it to disk. It does not change an existing file.
+	// Place durably writes a key's file. It does not change an existing file.
 	Place(name, secret string) (Outcome, error)
 	// Remove deletes a key's file. A missing file is not an error.
 	Remove(name string) error
@@ -26,23 +26,23 @@ type Store interface {
 	List() (Listing, error)
 }
 
-// An Outcome is the outcome of Place.
+// An Outcome is the result of Place.
 type Outcome string
 
-// These are the outcomes of Place.
+// These are the results of Place.
 const (
 	Placed  Outcome = "placed"  // the file was created
 	There   Outcome = "there"   // a file with this secret already existed
 	Differs Outcome = "differs" // a file with a different secret exists
 )
 
-// A Listing lists a directory and the key files in it.
+// A Listing describes a directory and the key files in it.
 type Listing struct {
 	Dir   string `json:"dir"` // path of the directory as spdk_tgt sees it
 	Files []File `json:"files"`
 }
 
-// A File describes one key's file.
+// A File describes a key's file.
 type File struct {
 	Name string    `json:"name"` // name of the key
 	Made time.Time `json:"made"`
@@ -64,12 +64,12 @@ func (l Listing) Has(name string) bool {
 const (
 	suffix     = ".key"
 	tempTag    = ".new-"
-	tempMaxAge = time.Hour // older temporary files were left behind by a crash
+	tempMaxAge = time.Hour // an older temporary file was left behind by a crash
 	longest    = 512       // maximum length of a secret, in bytes
 )
 
-// names matches names that are valid file names without escaping, so that two keys never share a
-// file. The schema of spdkgate_key_add contains the same pattern.
+// names matches names that are valid file names without escaping, so that no two keys share a file.
+// The schema of spdkgate_key_add contains the same pattern.
 var names = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,99}$`)
 
 func checkName(name string) error {
@@ -79,16 +79,16 @@ func checkName(name string) error {
 	return nil
 }
 
-// A Folder is a Store in a directory owned by this process's user. spdk_tgt accepts only files
-// owned by its own user, so both must run as the same user.
+// A Folder is a Store in a directory that belongs to this process's user. This process must run as
+// spdk_tgt's user, because spdk_tgt accepts only files of its own user.
 type Folder struct {
 	dir string
-	// fail is called before each step. Tests make it return an error.
+	// fail is called before each step. Tests make it return errors.
 	fail func(step string) error
 }
 
-// OpenFolder opens a directory, creating it if it does not exist. The directory must belong to this
-// process's user and be inaccessible to others.
+// OpenFolder opens a directory, or creates it if it does not exist. The directory must belong to
+// this process's user, and must not be accessible to other users.
 func OpenFolder(dir string) (*Folder, error) {
 	if !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("the directory for keys: %s is not an absolute path, as SPDK requires", dir)
@@ -109,9 +109,9 @@ func OpenFolder(dir string) (*Folder, error) {
 	return &Folder{dir: dir, fail: func(string) error { return nil }}, nil
 }
 
-// CheckFolder returns the error with which OpenFolder would refuse an existing directory. It
-// changes nothing. If the directory is missing, the error is fs.ErrNotExist. Root may check the
-// directory of another user.
+// CheckFolder checks an existing directory, and returns the error that OpenFolder would return. It
+// changes nothing. If the directory is missing, the error is fs.ErrNotExist. Root may check another
+// user's directory.
 func CheckFolder(dir string) error {
 	if err := directory.Path(dir).CheckPrivate(); err != nil {
 		return fmt.Errorf("the directory for keys: %w", err)
@@ -119,8 +119,8 @@ func CheckFolder(dir string) error {
 	return nil
 }
 
-// Place implements Store. It writes a temporary file, and then links it to the final name, which
-// fails if that name exists. Concurrent calls therefore do not overwrite each other's files.
+// Place implements Store. It writes a temporary file and links it to the final name, which fails if
+// that name exists. Therefore, concurrent calls do not overwrite each other's files.
 func (f *Folder) Place(name, secret string) (Outcome, error) {
 	if err := checkName(name); err != nil {
 		return "", err
@@ -153,8 +153,8 @@ func (f *Folder) Place(name, secret string) (Outcome, error) {
 	return Placed, nil
 }
 
-// compareFile compares the content of a file with a secret in constant time. It returns There,
-// Differs, or "" if there is no file.
+// compareFile compares a file's content with a secret in constant time. It returns There, Differs,
+// or "" if there is no file.
 func compareFile(path, secret string) (Outcome, error) {
 	there, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -202,7 +202,7 @@ func (f *Folder) Remove(name string) error {
 	return nil
 }
 
-// List implements Store. It also removes temporary files left by a crash.
+// List implements Store. It also removes temporary files that a crash has left behind.
 func (f *Folder) List() (Listing, error) {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 )
 
 // HandOver changes the owner of the directory and its key files to spdk_tgt's user, because SPDK
-// accepts only files owned by the user it runs as. HandOver must be called as root before spdk_tgt
-// starts as that user. It may be called repeatedly. It returns the number of files whose owner it
-// has changed. A missing directory is not an error.
+// accepts only files that belong to the user it runs as. HandOver must be called as root before
+// spdk_tgt starts as this user. It may be called repeatedly. It returns how many files got a new
+// owner. A missing directory is not an error.
 //
 // The previous owner may have put anything into the directory. Therefore, HandOver follows no
-// links, and changes only regular files that contain a key. If it refuses a file, it continues with
-// the other files. The error names each refused file.
+// links, and changes only regular files that contain a key. It skips all other files, and names
+// them in the error.
 func HandOver(dir string, uid, gid int) (given int, err error) {
 	folder, err := openNoFollow(unix.AT_FDCWD, dir, dir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,8 +54,8 @@ func HandOver(dir string, uid, gid int) (given int, err error) {
 			given++
 		}
 	}
-	// Change the directory last, because handOverFile compares each file's owner with the
-	// directory's.
+	// Change the directory last, because handOverFile compares the owner of each file with that of
+	// the directory.
 	if int(own.Uid) != uid || int(own.Gid) != gid {
 		failed = append(failed, folder.Chown(uid, gid))
 	}
@@ -99,7 +99,7 @@ func handOverFile(folder *os.File, name string, folderUser uint32, uid, gid int)
 	return true, f.Sync()
 }
 
-// openNoFollow opens a name in a directory for reading. It does not follow links and never blocks.
+// openNoFollow opens a file in a directory for reading. It neither follows links nor blocks.
 func openNoFollow(folder int, name, path string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(folder, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO) {

@@ -36,7 +36,7 @@ func assertOwner(t *testing.T, path string, uid, gid int) {
 	assert.Equal(t, [2]int{uid, gid}, [2]int{u, g}, path)
 }
 
-// Files that are not keys keep their owner, regardless of their position in the directory listing.
+// Files that are not keys keep their owner, wherever they are in the directory listing.
 func TestHandOverSkipsOtherFiles(t *testing.T) {
 	needRoot(t)
 	f := newFolder(t)
@@ -55,8 +55,8 @@ func TestHandOverSkipsOtherFiles(t *testing.T) {
 	}
 }
 
-// When spdk_tgt's user changes, HandOver gives the keys to the new user, even if that is the
-// previous one again.
+// When spdk_tgt runs as a new user, HandOver gives the keys to that user, even if the same user
+// owned them before.
 func TestHandOverChangesOwnerOfKeys(t *testing.T) {
 	needRoot(t)
 	f := newFolder(t)
@@ -80,8 +80,8 @@ func TestHandOverChangesOwnerOfKeys(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
-// After a crash between two files, or after a chown of only the directory, HandOver changes the
-// owner of the files that still belong to root.
+// If HandOver crashes between two files, or if only the directory has a new owner, the next call
+// changes the owner of the files that still belong to root.
 func TestInterruptedHandOverIsCompleted(t *testing.T) {
 	needRoot(t)
 	f := newFolder(t)

@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// A request is a message to a keeper, which is a process that stores keys in a Folder for a proxy.
-// The keeper runs as spdk_tgt's user, because SPDK accepts only files owned by its own user, and
-// the proxy runs as another user. The proxy sends requests over a UNIX socket, one per connection.
+// A request is a message to a keeper, which is a process that stores keys in a Folder on behalf of
+// a proxy. The keeper runs as spdk_tgt's user, because SPDK accepts only files of its own user,
+// whereas the proxy runs as another user. The proxy sends requests over a UNIX socket, one per
+// connection.
 type request struct {
 	Do     string `json:"do"` // place, remove or list
 	Name   string `json:"name,omitempty"`
@@ -30,8 +31,8 @@ const (
 	maxReplyLength   = 16 << 20
 )
 
-// Keep reads one request from conn, executes it, and writes the reply to conn. It returns the error
-// in the reply, if any.
+// Keep reads a request from conn, executes it, and writes the reply. It returns the error in the
+// reply, if any.
 func Keep(conn io.ReadWriter, folder *Folder) error {
 	var q request
 	dec := json.NewDecoder(io.LimitReader(conn, maxRequestLength))

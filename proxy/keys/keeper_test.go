@@ -92,7 +92,7 @@ func TestKeeperErrorsContainNoSecrets(t *testing.T) {
 		assert.NotContains(t, string(buf[:n]), oneSecret)
 		_ = c.Close()
 	}
-	_, err := k.List() // the keeper serves this call after all earlier ones
+	_, err := k.List() // the keeper executes this call after all earlier calls
 	require.NoError(t, err)
 	for _, err := range failures() {
 		if err != nil {
@@ -128,8 +128,8 @@ func TestConcurrentPlaceStoresOneSecret(t *testing.T) {
 	assert.Equal(t, []string{"k.key"}, f.names(t))
 }
 
-// The length of a secret is limited in order to keep other data out of the directory. SPDK's
-// longest secrets are much shorter than the limit.
+// The length of a secret is limited, in order to keep other data out of the directory. SPDK's
+// longest secrets are far below the limit.
 func TestSecretLengthIsLimited(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
@@ -155,7 +155,8 @@ func TestKeyDirectoryMustBePrivate(t *testing.T) {
 	require.Error(t, err)
 }
 
-// If nothing listens at the keeper's socket, each call fails and names the socket's unit.
+// If nothing listens at the keeper's socket, each call fails, and the error names the socket's
+// unit.
 func TestMissingKeeperFailsEachCall(t *testing.T) {
 	k := Keeper{filepath.Join(t.TempDir(), "keys.sock")}
 	_, placed := k.Place("a", oneSecret)

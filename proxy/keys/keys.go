@@ -15,7 +15,7 @@ import (
 // An Ask makes one call to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Refusal is an error that contains an errno, like SPDK's errors, and states what to do.
+// A Refusal is an error with an errno, like SPDK's errors, and with a remedy.
 type Refusal struct {
 	Errno syscall.Errno
 	Text  string
@@ -30,20 +30,20 @@ func refuse(errno syscall.Errno, format string, args ...any) error {
 // Keys stores the keys for one target.
 type Keys struct {
 	store   *serialStore
-	changes nameLocks // locks by name of the key
+	changes nameLocks // locks by key name
 	callers nameLocks
 }
 
-// maxKeys is the maximum number of keys. There is a limit because each change lists all keys.
+// maxKeys is the maximum number of keys. It is limited because each change lists all keys.
 const maxKeys = 4096
 
-// A Share limits how many keys one caller may have. The zero value sets no limit.
+// A Share limits how many keys a caller may have. The zero value imposes no limit.
 type Share struct {
 	Most int
 	Has  func(name string) bool // reports whether a key belongs to the caller
 }
 
-// check returns a *Refusal if no more keys are allowed.
+// check returns a *Refusal if the limit has been reached.
 func (s Share) check(files Listing) error {
 	if s.Most == 0 {
 		return nil
@@ -64,7 +64,7 @@ func (s Share) used(files Listing) (n int) {
 	return n
 }
 
-// Used returns the number of keys that belong to a caller, as counted by Add.
+// Used returns how many keys belong to a caller, as Add counts them.
 func (k *Keys) Used(share Share) (int, error) {
 	files, err := k.store.List()
 	return share.used(files), err
@@ -74,14 +74,14 @@ func (k *Keys) Used(share Share) (int, error) {
 func New(store Store) *Keys { return &Keys{store: &serialStore{store: store}} }
 
 // Acquire waits until no other change by the same caller is in progress. release ends the change. A
-// caller's changes run one after another, so that many of them do not delay other callers.
+// caller's changes run one at a time, so that many of them do not delay other callers.
 func (k *Keys) Acquire(ctx context.Context, caller string) (release func(), err error) {
 	return k.callers.acquire(ctx, caller)
 }
 
 // Add stores a secret and registers it under a name. It writes the file first, so that a registered
 // key always has a file. Add may be repeated with the same secret. The caller must have called
-// Acquire, so that the number of keys that count toward share cannot change.
+// Acquire, so that the number of keys that count against share cannot change.
 func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret string) error {
 	if err := CheckSecret(secret); err != nil {
 		return refuse(syscall.EINVAL, "%s", err)
@@ -133,8 +133,8 @@ func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret strin
 	return err
 }
 
-// Remove removes a key from the keyring, and then its file. It also completes an interrupted
-// removal.
+// Remove removes a key from the keyring, and then removes its file. It also completes an
+// interrupted removal.
 func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 	release, err := k.changes.acquire(ctx, name)
 	if err != nil {
@@ -164,11 +164,11 @@ func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 	return k.store.Remove(name)
 }
 
-// sweepAfter is the age at which a file whose key is not registered counts as a leftover.
+// sweepAfter is the age from which a file without a registered key counts as a leftover.
 const sweepAfter = time.Hour
 
-// Sweep removes files that no registered key uses and that are not needed. Such files are left by
-// interrupted calls that were not repeated. It returns the names of the removed files' keys.
+// Sweep removes files that no registered key uses and that are not needed. Such files remain if a
+// call was interrupted and not repeated. Sweep returns the names of the files' keys.
 func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (bool, error)) (removed []string, err error) {
 	candidates, err := k.leftOver(ctx, ask, "", needed)
 	for _, name := range candidates {
@@ -183,8 +183,8 @@ func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (boo
 	return removed, err
 }
 
-// sweep removes one file. It first acquires the lock for the key's name, and checks that the file
-// still counts as a leftover.
+// sweep removes one file. It first locks the key's name, and then checks again that the file is a
+// leftover.
 func (k *Keys) sweep(ctx context.Context, ask Ask, name string, needed func(path string) (bool, error)) (removed bool, err error) {
 	release, err := k.changes.acquire(ctx, name)
 	if err != nil {
@@ -241,8 +241,7 @@ func keyring(ctx context.Context, ask Ask) (list []spdkrpc.KeyringKey, err error
 	return list, nil
 }
 
-// registered returns the key with this name, unless it has been removed. It returns nil if there is
-// no such key.
+// registered returns the key with this name, or nil if there is no such key or it has been removed.
 func registered(ctx context.Context, ask Ask, name string) (*spdkrpc.KeyringKey, error) {
 	list, err := keyring(ctx, ask)
 	for _, key := range list {
@@ -253,7 +252,7 @@ func registered(ctx context.Context, ask Ask, name string) (*spdkrpc.KeyringKey,
 	return nil, err
 }
 
-// placed reports whether a registered key was stored by this package.
+// placed reports whether this package stored a registered key.
 func placed(key *spdkrpc.KeyringKey, files Listing) bool {
 	return key.Path != nil && *key.Path == files.Path(key.Name)
 }

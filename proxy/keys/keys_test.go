@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// secretOf returns a secret whose key is one byte repeated n times.
+// secretOf returns a secret for a key that consists of the same byte n times.
 func secretOf(form, hash string, fill byte, n int) string {
 	key := []byte(strings.Repeat(string(fill), n))
 	return form + ":" + hash + ":" + base64.StdEncoding.EncodeToString(binary.LittleEndian.AppendUint32(key, crc32.ChecksumIEEE(key))) + ":"
@@ -65,7 +65,7 @@ func FuzzCheckSecret(f *testing.F) {
 		if CheckSecret(secret) != nil {
 			return
 		}
-		// As SPDK requires, an accepted secret is one line of printable characters.
+		// As SPDK requires, an accepted secret is a single line of printable characters.
 		assert.LessOrEqual(t, len(secret), 128)
 		for _, c := range secret {
 			assert.True(t, c > ' ' && c < 0x7f)
@@ -193,8 +193,8 @@ func TestKeyInUseIsNotRemoved(t *testing.T) {
 	require.NoError(t, k.Remove(ctx, r.ask, "k"))
 }
 
-// If any call to the target or any step on disk fails, either before or after it is executed, a
-// retry succeeds. A registered key always has its file.
+// If a call to the target or a step on disk fails, whether before or after it takes effect, a retry
+// succeeds. A registered key always has a file.
 func TestFailureAtAnyStepCanBeRetried(t *testing.T) {
 	gone := errors.New("gone")
 	sound := func(r ring, f *Folder, where string) {
@@ -309,7 +309,7 @@ func TestSweepRemovesUnusedKeyFiles(t *testing.T) {
 	assert.Contains(t, f.names(t), "saved.key")
 }
 
-// If the proxy cannot determine which files are needed, it does not remove any.
+// If the proxy cannot determine which files are needed, it removes none of them.
 func TestSweepKeepsFilesAfterAnError(t *testing.T) {
 	for at := 1; ; at++ {
 		r, f := newRing(t), newFolder(t)

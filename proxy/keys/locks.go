@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// nameLocks is a set of locks, one for each name. A change that is waiting for the target does not
-// delay changes to other names.
+// nameLocks is a set of locks, one for each name. A change that waits for the target does not delay
+// changes to other names.
 type nameLocks struct {
 	mu    sync.Mutex
 	taken map[string]chan struct{} // closed when the lock is released

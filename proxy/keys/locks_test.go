@@ -15,7 +15,7 @@ import (
 )
 
 // If the target does not respond to a change, changes to other keys are not delayed, and a call
-// that is waiting for the same key can be canceled.
+// that waits for the same key can be canceled.
 func TestChangesOfOtherKeysAreNotDelayed(t *testing.T) {
 	r, k := newRing(t), New(newFolder(t))
 	asked, answer := make(chan struct{}), make(chan struct{})
@@ -69,7 +69,7 @@ func TestEachCallerMakesOneChangeAtATime(t *testing.T) {
 }
 
 // A key that is added again during a sweep is kept.
-func TestSweepKeepsReaddedKeys(t *testing.T) {
+func TestSweepKeepsKeysAddedAgain(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	old := time.Now().Add(-2 * sweepAfter)
@@ -87,7 +87,7 @@ func TestSweepKeepsReaddedKeys(t *testing.T) {
 	assert.Equal(t, []string{"back.key"}, f.names(t))
 }
 
-// The number of keys is limited. At the limit, keys can still be added again and removed.
+// The number of keys is limited. At the limit, existing keys can still be removed and added again.
 func TestNumberOfKeysIsLimited(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	for i := range maxKeys {

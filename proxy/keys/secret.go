@@ -8,9 +8,10 @@ import (
 	"strings"
 )
 
-// forms lists the two forms of secrets that SPDK accepts, each with its hashes and the key lengths,
-// in bytes, that each hash allows. The NVMe base specification defines DHHC-1 (DH-HMAC-CHAP); the
-// NVMe TCP transport specification defines NVMeTLSkey-1 (TLS). Hash 00 means any of the hashes.
+// forms lists the two forms of secrets that SPDK accepts, with their hashes and the key lengths in
+// bytes that each hash allows. DHHC-1 (DH-HMAC-CHAP) is defined in the NVMe base specification;
+// NVMeTLSkey-1 (TLS) is defined in the NVMe TCP transport specification. Hash 00 stands for any
+// hash.
 var forms = map[string]map[string][]int{
 	"DHHC-1":       {"00": {32, 48, 64}, "01": {32}, "02": {48}, "03": {64}},
 	"NVMeTLSkey-1": {"00": {32, 48}, "01": {32}, "02": {48}},

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// With a directory service, a user can belong to many groups, and access can depend on the last
-// one.
+// With a directory service, a user can belong to many groups, and access can depend on the last of
+// them.
 func TestAllGroupsOfAPeerAreRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to set groups")

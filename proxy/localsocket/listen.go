@@ -13,21 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Place defines where a socket is, and who may connect to it.
+// A Place describes where a socket is, and who may connect to it.
 type Place struct {
 	Path string
 	Mode fs.FileMode // permission bits; connecting requires write permission
-	// UID and GID are the owner and group of the socket. -1 means those of this process.
+	// UID and GID are the owner and group of the socket. -1 stands for those of this process.
 	UID, GID int
 }
 
-// backlog is how many connections may wait to be accepted. The kernel may impose a lower limit.
+// backlog is the maximum number of connections that wait to be accepted. The kernel may impose a
+// lower limit.
 const backlog = 4096
 
-// Listen creates a socket and listens on it. Regardless of the umask, the socket never has more
-// permissions than p grants, and no client can connect before the permissions are set. Listen
-// replaces a socket on which no process is listening, and returns an error for any other existing
-// file. The listener removes the socket when it is closed, unless another process has replaced it.
+// Listen creates a socket and listens at it. Whatever the umask is, the socket never has more
+// permissions than p grants, and clients cannot connect before the permissions are set. Listen
+// replaces a socket at which no process is listening. For any other existing file, it returns an
+// error. Closing the listener removes the socket, unless another process has replaced it.
 func Listen(p Place) (net.Listener, error) {
 	if err := checkFolder(filepath.Dir(p.Path)); err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func listen(p Place) (_ net.Listener, err error) {
 	}
 	file := os.NewFile(uintptr(fd), p.Path)
 	defer func() { _ = file.Close() }() // the listener uses a duplicate
-	// The socket's file gets the mode that the socket has now.
+	// The socket's file gets the mode that the socket has at this point.
 	if err := unix.Fchmod(fd, 0); err != nil {
 		return nil, os.NewSyscallError("fchmod", err)
 	}
@@ -82,7 +83,7 @@ func listen(p Place) (_ net.Listener, err error) {
 	return l, nil
 }
 
-// checkFolder returns an error if every user could replace the socket in the directory.
+// checkFolder returns an error if every user could replace a socket in the directory.
 func checkFolder(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -94,7 +95,7 @@ func checkFolder(dir string) error {
 	return nil
 }
 
-// removeStale removes a socket left behind by a process.
+// removeStale removes a socket that another process has left behind.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {

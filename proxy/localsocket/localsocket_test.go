@@ -62,7 +62,7 @@ func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 	l, err := Listen(at(path))
 	require.NoError(t, err)
 
-	// When the earlier process closes its socket, the new process's socket is kept.
+	// Closing the earlier process's socket does not remove the new process's socket.
 	require.NoError(t, os.Remove(path))
 	successor, err := Listen(at(path))
 	require.NoError(t, err)

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unmapped is the number that the kernel reports as the uid or gid of all users and groups outside
-// this process's user namespace, such as one created by systemd's PrivateUsers=. This number does
-// not identify a user.
+// Unmapped is the uid or gid that the kernel reports for users and groups outside this process's
+// user namespace, such as a namespace created by systemd's PrivateUsers=. It does not identify a
+// user.
 const Unmapped = 65534
 
-// A Peer is the process at the other end of a connection, as the kernel recorded it when that
+// A Peer is the process at the other end of a connection, as recorded by the kernel when that
 // process connected or began to listen.
 type Peer struct {
 	PID    int32
@@ -36,7 +36,7 @@ func PeerOf(c net.Conn) (p Peer, err error) {
 	return p, err
 }
 
-// HungUp reports whether the other end of a UNIX socket is closed. An end that is only shut down
+// HungUp reports whether the other end of a UNIX socket is closed. An end that is shut down only
 // for writing does not count, because its process can still read.
 func HungUp(c net.Conn) bool {
 	hungUp := false

@@ -1,5 +1,5 @@
-// Package logtest records a log in tests. It must not depend on any other package, and only tests
-// may use it.
+// Package logtest records a log in tests. It must not depend on any other package. Only tests may
+// use it.
 package logtest
 
 import (
@@ -30,10 +30,10 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Count returns the number of times that a string occurs in the log.
+// Count returns how often text occurs in the log.
 func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }
 
-// Lines returns the decoded lines with a given message. Each line of the log must be JSON.
+// Lines returns the decoded lines with this message. Each line of the log must be JSON.
 func (l *Log) Lines(t testing.TB, message string) (found []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(l.String()) {

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// events contains the counters for everything except calls.
+// events contains all counters except those of calls.
 type events struct {
 	denied        [denialKinds]prometheus.Counter
 	logins        [loginFailures]prometheus.Counter
@@ -55,7 +55,7 @@ func newEvents(r prometheus.Registerer) events {
 		e.logins[f] = logins.WithLabelValues(f.String())
 	}
 	e.lastReload.Set(1)
-	e.lastReloadAt.Set(seconds(time.Now())) // the proxy loaded its configuration at startup
+	e.lastReloadAt.Set(seconds(time.Now())) // the configuration was loaded at startup
 	return e
 }
 
@@ -65,10 +65,10 @@ func (m *Metrics) Denied(by Denial) { m.denied[by].Inc() }
 // LoginFailed counts a request that could not be authenticated.
 func (m *Metrics) LoginFailed(why LoginFailure) { m.logins[why].Inc() }
 
-// Translated counts one parameter that was renamed. The names come from the schema.
+// Translated counts a renamed parameter. The names come from the schema.
 func (m *Metrics) Translated(user, method, from, to string) {
 	m.mu.RLock()
-	defer m.mu.RUnlock() // so that no concurrent reload deletes the series of this user
+	defer m.mu.RUnlock() // no concurrent reload may delete this user's series
 	if !m.users[user] {
 		user = ""
 	}
@@ -78,11 +78,11 @@ func (m *Metrics) Translated(user, method, from, to string) {
 // AuditLine counts a line of the audit log.
 func (m *Metrics) AuditLine() { m.auditLines.Inc() }
 
-// AuditFailed counts a line of the audit log that was written to the ordinary log instead, or
-// another failure of the audit log's file.
+// AuditFailed counts a line of the audit log that had to be written to the ordinary log, or another
+// failure of the audit log's file.
 func (m *Metrics) AuditFailed() { m.auditFailures.Inc() }
 
-// AuditMerged counts a request that shares a line of the audit log with other requests.
+// AuditMerged counts a request that shares its line of the audit log with other requests.
 func (m *Metrics) AuditMerged() { m.auditMerged.Inc() }
 
 // Reloaded records the outcome of a reload of the proxy's configuration; nil means success.
@@ -97,8 +97,7 @@ func (m *Metrics) Reloaded(err error) {
 	m.lastReloadAt.Set(seconds(time.Now()))
 }
 
-// Learned counts a call that is not allowed by any role, but was executed because of learning mode.
+// Learned counts a call that no role allows, but that was executed because of learning mode.
 func (m *Metrics) Learned() { m.learned.Inc() }
 
-// Panicked counts a panic.
 func (m *Metrics) Panicked() { m.panics.Inc() }

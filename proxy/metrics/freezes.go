@@ -28,7 +28,7 @@ func newFreezes(r prometheus.Registerer) freezes {
 	return f
 }
 
-// Froze records one freeze of one or more volumes, and its duration.
+// Froze records the duration of a freeze of one or more volumes.
 func (m *Metrics) Froze(took time.Duration, overdue bool) {
 	m.freezes.took.Observe(took.Seconds())
 	if overdue {
@@ -39,5 +39,5 @@ func (m *Metrics) Froze(took time.Duration, overdue bool) {
 // SnapshotRefused counts a snapshot refused because the volume is in use.
 func (m *Metrics) SnapshotRefused() { m.freezes.refused.Inc() }
 
-// Thawed counts operations whose volumes were thawed by recovery.
+// Thawed counts operations whose volumes were thawed by a recovery.
 func (m *Metrics) Thawed(operations int) { m.freezes.recovered.Add(float64(operations)) }

@@ -15,17 +15,17 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// UnknownMethod is the label for methods missing from the schema.
+// UnknownMethod is the label of methods that are not in the schema.
 const UnknownMethod = "unknown"
 
-// buckets contains the upper bounds, in seconds, of the buckets of all histograms. A simulated
-// target responds in 50 µs, a real one polls every 4 ms, and inflating a volume takes minutes.
+// buckets contains the upper bounds of the buckets of all histograms, in seconds. A simulated
+// target responds in 50 µs, a real target polls every 4 ms, and inflating a volume takes minutes.
 var buckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 
 // Options configures New.
 type Options struct {
 	Version string       // version of this program
-	Methods []string     // methods that have their own label
+	Methods []string     // methods with labels of their own
 	State   func() State // called at each scrape
 	Log     *slog.Logger // may be nil
 }
@@ -44,7 +44,7 @@ type Metrics struct {
 
 	mu     sync.RWMutex
 	users  map[string]bool
-	series map[seriesKey]series // a cache, so that a call does not need a lookup by labels
+	series map[seriesKey]series // cache, so that a call needs no look-up by labels
 }
 
 type seriesKey struct {
@@ -110,8 +110,9 @@ func buildInfo(version string) prometheus.Collector {
 	return g
 }
 
-// startTime returns a metric that reports when the proxy started. It is needed because
-// process_start_time_seconds is missing in a service whose /proc shows only its own processes.
+// startTime returns a metric with the start time of the proxy. It is needed because
+// process_start_time_seconds is missing if the service's /proc shows only the service's own
+// processes.
 func startTime() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "start_time_seconds", Help: "When the proxy started, in seconds since 1970.",
@@ -122,7 +123,7 @@ func startTime() prometheus.Collector {
 
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-// Handler returns the handler for scrapes. The handler does not check who may read the metrics.
+// Handler returns the handler for scrapes. It does not check who may read the metrics.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
 var textFormat = expfmt.NewFormat(expfmt.TypeTextPlain)
@@ -146,7 +147,7 @@ func (m *Metrics) Text() (string, error) {
 	return text.String(), nil
 }
 
-// SetUsers sets which users have their own label. It deletes the series of all other users.
+// SetUsers sets the users with labels of their own. It deletes the series of all other users.
 func (m *Metrics) SetUsers(names []string) {
 	users := make(map[string]bool, len(names))
 	for _, name := range names {

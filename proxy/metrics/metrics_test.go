@@ -81,7 +81,7 @@ func TestScrapeContainsAllMetrics(t *testing.T) {
 	for _, line := range []string{
 		`spdk_proxy_calls_total{method="bdev_get_bdevs",outcome="unknown_outcome",user="ann"} 1`,
 		`spdk_proxy_outcomes_total{outcome="ok"} 2`,
-		`spdk_proxy_call_duration_seconds_count{method="bdev_get_bdevs"} 4`, // only for calls that reached SPDK
+		`spdk_proxy_call_duration_seconds_count{method="bdev_get_bdevs"} 4`, // only calls that reached SPDK
 		`spdk_proxy_call_duration_seconds_bucket{method="bdev_get_bdevs",le="0.01"} 3`,
 		`spdk_proxy_parameters_translated_total{from="size",method="bdev_lvol_create",to="size_in_mib",user="bob"} 1`,
 		`spdk_proxy_denials_total{rule="quota"} 1`,
@@ -173,7 +173,7 @@ func TestSeriesOfRemovedUsersAreDeleted(t *testing.T) {
 	assert.Contains(t, scrape(t, m), `spdk_proxy_calls_total{method="bdev_get_bdevs",outcome="ok",user="bob"} 1`, "the count starts again")
 }
 
-// Calls, reloads and scrapes may run concurrently. The race detector checks this.
+// Calls, reloads and scrapes may run concurrently, as the race detector checks.
 func TestMetricsAreSafeForConcurrentUse(t *testing.T) {
 	m := New(Options{Methods: []string{"a", "b"}})
 	var wg sync.WaitGroup

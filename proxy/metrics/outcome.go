@@ -1,6 +1,6 @@
 package metrics
 
-// An Outcome is how a call ended.
+// An Outcome is the way a call ended.
 type Outcome int
 
 // These are the outcomes of a call. The call was sent to SPDK only if the outcome is OK, SPDKError
@@ -10,10 +10,10 @@ const (
 	SPDKError              // SPDK responded with an error
 	UnknownOutcome         // no response in time; the call may have been executed
 	Unreachable            // the target could not be reached
-	// by a role or the tenant's scope, or because a page on another site sent the call
+	// refused by a role or the tenant's scope, or because another site's page sent the call
 	Denied
-	OverQuota       // beyond a tenant's quota
-	Invalid         // not a valid request, an unknown method, or wrong parameters
+	OverQuota       // exceeds a tenant's quota
+	Invalid         // malformed request, unknown method, or invalid parameters
 	InUse           // the volume is in use and cannot be frozen for a snapshot
 	TooLarge        // the call is too large for SPDK, or the response is too large for the proxy
 	Unauthenticated // no valid credentials
@@ -21,7 +21,7 @@ const (
 	Busy            // too many concurrent calls, or too many failed logins
 	Draining        // the proxy was stopping
 	ClientGone      // the client disconnected, or sent its request too slowly
-	Failed          // an error of the proxy itself
+	Failed          // error in the proxy itself
 	outcomes
 )
 
@@ -32,8 +32,7 @@ var outcomeNames = [outcomes]string{
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// reachedSPDK reports whether the call reached SPDK. The duration is recorded only for calls that
-// reached SPDK.
+// reachedSPDK reports whether the call reached SPDK, so that its duration is recorded.
 func (o Outcome) reachedSPDK() bool { return o == OK || o == SPDKError || o == UnknownOutcome }
 
 // A Denial is the kind of rule that refused a call.
@@ -42,10 +41,10 @@ type Denial int
 // These are the kinds of rules that refuse calls.
 const (
 	ByNoRule Denial = iota // no role allows the call
-	ByRole                 // a role's deny, or a condition on parameters
-	ByTenant               // the call is outside the scope of the user's tenant
-	ByQuota                // the quota of the user's tenant
-	ByOrigin               // a browser sent the call from a page on another site
+	ByRole                 // a deny rule of a role, or a condition on parameters
+	ByTenant               // the call exceeds the scope of the user's tenant
+	ByQuota                // the call exceeds the quota of the user's tenant
+	ByOrigin               // a browser sent the call on behalf of another site's page
 	denialKinds
 )
 
@@ -56,12 +55,12 @@ func (d Denial) String() string { return denialNames[d] }
 // A LoginFailure is the reason why a request could not be authenticated.
 type LoginFailure int
 
-// These are the reasons why requests are not authenticated.
+// These are the reasons why authentication fails.
 const (
 	NotChecked       LoginFailure = iota // the request was refused before its credentials were checked
-	WrongCredentials                     // unknown user, wrong password, bad token or certificate, ended session
+	WrongCredentials                     // unknown user, wrong password, invalid token or certificate, or ended session
 	NoCredentials
-	TooManyFailures // the credentials were not checked, because too many had been wrong before
+	TooManyFailures // the credentials were not checked, because there had been too many failures
 	LoginBusy       // the credentials could not be checked in time
 	IssuerAway      // the token could not be verified because its issuer is unavailable
 	loginFailures

@@ -7,15 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A State describes the proxy and the target at one moment.
+// A State describes the proxy and the target at one point in time.
 type State struct {
-	Connections  int                  // open connections from clients
-	Closed       int                  // connections closed because too many were open
-	InFlight     int                  // calls that have no response yet
-	Sessions     int                  // sessions of the console
-	Certificates map[string]time.Time // when server and client_ca certificates expire
-	Revocations  time.Time            // when the first list of revoked certificates expires; zero if there is none
-	Tokens       map[string]time.Time // for each user, when the first token expires
+	Connections  int                  // open client connections
+	Closed       int                  // connections closed because of the limits
+	InFlight     int                  // calls without a response so far
+	Sessions     int                  // the console's sessions
+	Certificates map[string]time.Time // expiry of the certificates "server" and "client_ca"
+	Revocations  time.Time            // expiry of the first revocation list; zero if there is none
+	Tokens       map[string]time.Time // for each user, the expiry of the first token
 	Learning     int                  // users in learning mode
 	Target       TargetState
 	Saved        *SavedState // nil if the target's configuration is not saved
@@ -23,11 +23,10 @@ type State struct {
 
 // SavedState describes the target's saved configuration.
 type SavedState struct {
-	At      time.Time // time of the file; zero if there is no file
+	At      time.Time // modification time of the file; zero if there is no file
 	Pending bool      // there are unsaved changes
-	Failed  bool      // the last attempt to save them failed
-	// number of objects in the file that the target lacks; the file is not replaced while there are
-	// any
+	Failed  bool      // the last attempt to save failed
+	// number of objects in the file that the target lacks; until it is 0, the file is not replaced
 	Missing int
 	Lost    int  // number of the target's RAIDs that a restart would not restore
 	Chosen  bool // an administrator chose the file, but the target has not loaded it yet
@@ -36,30 +35,30 @@ type SavedState struct {
 // TargetState describes the target.
 type TargetState struct {
 	Up            bool
-	UntrustedPeer bool // an untrusted user listens on the socket
-	// the target loads bdevs from data that hosts write; nil means unknown
+	UntrustedPeer bool // an untrusted user listens at the socket
+	// whether the target loads bdevs from data written by hosts; nil if unknown
 	LoadsWritten  *bool
 	LoadsAccepted bool            // the configuration accepts LoadsWritten
 	Shared        bool            // another proxy serves the target
 	Release       string          // "" means unknown
 	Phase         string          // startup or runtime; "" means unknown
 	Connections   int             // connections to the target
-	Reconnects    int             // reconnections since the proxy's start
-	Loads         map[string]Load // loads by user
+	Reconnects    int             // reconnections since the start of the proxy
+	Loads         map[string]Load // by user
 	// LimitsOf returns a user's limits. If it is nil, the metrics omit them.
 	LimitsOf func(user string) UserLimits
 }
 
-// A Load counts one user's calls at the target.
+// A Load counts the calls of one user at the target.
 type Load struct {
-	InFlight int // calls that have no response yet
-	Waiting  int // calls that are waiting for a slot
+	InFlight int // calls without a response so far
+	Waiting  int // calls waiting for a slot
 }
 
-// UserLimits contains one user's limits on calls.
+// UserLimits contains the limits on one user's calls.
 type UserLimits struct {
 	InFlight  int
-	PerSecond int // 0 means any number
+	PerSecond int // 0 means no limit
 }
 
 var (
@@ -162,8 +161,8 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-// byUser returns the load of each user that has its own label. The key "" contains the sum of the
-// loads of all other users.
+// byUser returns the loads of users with labels of their own. The key "" contains the total of all
+// other users.
 func (m *Metrics) byUser(loads map[string]Load) map[string]Load {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -181,7 +180,7 @@ func (m *Metrics) byUser(loads map[string]Load) map[string]Load {
 	return bounded
 }
 
-// secondsOrZero converts a time to seconds since 1970, and the zero time to 0.
+// secondsOrZero converts a time to seconds since 1970. It returns 0 for the zero time.
 func secondsOrZero(t time.Time) float64 {
 	if t.IsZero() {
 		return 0

@@ -21,19 +21,19 @@ import (
 const (
 	// eventPoll is the interval at which the target's notifications are read.
 	eventPoll = time.Second
-	// eventLinger is how long polling of the target continues after the last listener has left,
-	// because clients reconnect.
+	// eventLinger is how long the target is still polled after the last listener has left, because
+	// clients reconnect.
 	eventLinger = 30 * time.Second
 	// conditionPoll is the interval at which lasting conditions, such as full lvstores and expiring
 	// certificates, are checked.
 	conditionPoll = 30 * time.Second
-	// notificationsAtOnce is the maximum number of notifications in the result of one call.
+	// notificationsAtOnce is the maximum number of notifications that one call returns.
 	notificationsAtOnce = 1000
-	// resolvedAtOnce is the maximum number of calls per poll to get the names of new volumes.
+	// resolvedAtOnce is the maximum number of calls per poll that look up names of new volumes.
 	resolvedAtOnce = 8
 )
 
-// These constants define the conditions for events.
+// These constants are the thresholds of conditions.
 const (
 	nearlyFull    = 0.90
 	noLongerFull  = 0.88 // lower, so that an lvstore near the threshold does not cause many events
@@ -59,7 +59,7 @@ func (o *Observer) WatchEvents(ctx context.Context) {
 	}
 }
 
-// A Source publishes events about changes of the target and the proxy.
+// A Source publishes events about changes in the target and the proxy.
 type Source struct {
 	observer *Observer
 
@@ -70,9 +70,9 @@ type Source struct {
 	known   bool              // next is valid
 	paused  bool              // there have been no listeners since the last query
 	next    uint64            // number of the next notification
-	asOf    int               // number of restarts as of the read of next
+	asOf    int               // number of restarts when next was read
 	volumes map[string]string // names (LVSTORE/LVOL) of volumes, by UUID
-	former  map[string]string // volumes as of the read before the last one
+	former  map[string]string // volumes as of the read before the last read
 }
 
 func (w *Source) run(ctx context.Context) {
@@ -159,7 +159,7 @@ func (w *Source) readNotifications(ctx context.Context) {
 		w.known, w.next = false, 0
 	}
 	ask := execute.Command{Conn: conn, Timeout: o.Gate.Timeout}.Ask
-	for range 10 { // further notifications are read at the next poll
+	for range 10 { // the next poll reads further notifications
 		params := map[string]any{"id": w.next, "max": uint64(notificationsAtOnce)}
 		if !w.known {
 			params = nil
@@ -193,7 +193,7 @@ func (w *Source) readNotifications(ctx context.Context) {
 	}
 }
 
-// publish publishes notifications, with the names of volumes where known.
+// publish publishes notifications. It adds the names of volumes, as far as they are known.
 func (w *Source) publish(ctx context.Context, ask func(context.Context, string, map[string]any) (json.RawMessage, error), list []spdkrpc.NotifyEvent) {
 	resolved := 0
 	for _, n := range list {
@@ -241,7 +241,7 @@ func (w *Source) resolve(ctx context.Context, ask func(context.Context, string, 
 	}
 }
 
-// LookAtConditions begins and ends lasting conditions as needed.
+// LookAtConditions checks the lasting conditions, and begins or ends them.
 func (w *Source) LookAtConditions(ctx context.Context) {
 	o := w.observer
 	read, err := o.figures.Latest(ctx)
@@ -310,8 +310,8 @@ func (w *Source) expiry(wanted map[string]events.Event, subject, object string, 
 	wanted["certificate_expires "+object] = events.Event{Type: "certificate_expires", Object: object, Text: text}
 }
 
-// quotas adds events for tenants that have nearly used up their quotas. It takes the usage from the
-// figures, which do not show who created a subsystem.
+// quotas adds events for tenants that have nearly exhausted their quotas. It takes the usage from
+// the figures, which do not show who created a subsystem.
 func (w *Source) quotas(wanted map[string]events.Event, limit func(key string) float64, read *figures.Figures) {
 	for _, scope := range w.observer.Gate.Settings().Tenancy.Scopes() {
 		var size uint64

@@ -53,7 +53,7 @@ func TestExpiryCausesEvents(t *testing.T) {
 	assert.Empty(t, wanted)
 }
 
-// Conditions begin at 90%, and end below 88%. While the target is down, the conditions of lvstores
+// Conditions begin at 90% and end below 88%. While the target is down, the conditions of lvstores
 // and tenants continue, because their state is unknown.
 func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 	full := func(percent uint64) *figures.Figures {
@@ -96,8 +96,8 @@ func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 	}
 }
 
-// The condition that a tenant has nearly used up its quota of bytes or volumes continues until the
-// tenant's usage is clearly lower.
+// The condition that a tenant has nearly exhausted its quota of bytes or volumes continues until
+// the tenant's usage is clearly lower.
 func TestNearlyUsedQuotasCauseEvents(t *testing.T) {
 	const gib = uint64(bytesInGiB)
 	o := observerOf(t, func(c *config.Config) {
@@ -136,7 +136,7 @@ func TestNearlyUsedQuotasCauseEvents(t *testing.T) {
 	}
 }
 
-// A volume whose name is unknown belongs to no tenant, even if a tenant's glob matches its UUID.
+// A volume with an unknown name belongs to no tenant, even if a tenant's glob matches its UUID.
 func TestUnknownVolumesHaveNoOwner(t *testing.T) {
 	o := observerOf(t)
 	l := o.Events.Subscribe(0)
@@ -153,7 +153,7 @@ func TestUnknownVolumesHaveNoOwner(t *testing.T) {
 	}
 }
 
-// The name of a new volume is its alias. Only the aliases of volumes show who owns them.
+// A new volume is named by its alias. Only the aliases of volumes show who owns them.
 func TestNewVolumesAreNamedByTheirAlias(t *testing.T) {
 	const id = "cff852b5-571c-4005-981c-fbb661e1a399"
 	for response, name := range map[string]string{
@@ -208,8 +208,8 @@ func TestNotificationsAreReadOnce(t *testing.T) {
 	}
 }
 
-// A target keeps only its last notifications. Notifications that are lost in between are reported
-// as a gap.
+// A target keeps only its most recent notifications. Notifications that are lost in between are
+// reported as a gap.
 func TestLostNotificationsAppearAsAGap(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)

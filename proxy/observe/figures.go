@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// ReadFigures reads the target's figures once. Its calls wait for slots just as users' calls do.
+// ReadFigures reads the target's figures once. Like users' calls, its calls wait for slots.
 func (o *Observer) ReadFigures(ctx context.Context) (made *figures.Figures) {
 	o.Gate.Contain("figures", func() {
 		t := o.targetToRead(ctx)

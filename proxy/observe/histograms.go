@@ -14,7 +14,7 @@ type histogramLog struct {
 	problems map[string]histogramProblem // keyed by the bdev's name
 }
 
-// A histogramProblem is a reason why a histogram cannot be read, and what to do about it.
+// A histogramProblem is a reason why a histogram cannot be read, and the remedy.
 type histogramProblem struct{ reason, action string }
 
 func histogramProblemOf(err error) histogramProblem {
@@ -30,7 +30,7 @@ func histogramProblemOf(err error) histogramProblem {
 	return histogramProblem{"failed", "see the error"}
 }
 
-// note compares the histograms in new figures with earlier ones, and logs differences.
+// note compares the histograms in new figures with the previous ones, and logs the differences.
 func (l *histogramLog) note(f *figures.Figures, log *slog.Logger) {
 	if !f.Up {
 		return

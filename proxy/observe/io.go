@@ -14,11 +14,11 @@ import (
 
 // An ioFollower samples the target's I/O.
 type ioFollower struct {
-	reader  *figures.Reader // used by only one goroutine
+	reader  *figures.Reader // only one goroutine uses it
 	history *iohistory.History
 }
 
-// KeepsIO reports whether the configuration enables the history of I/O.
+// KeepsIO reports whether the configuration enables the I/O history.
 func (o *Observer) KeepsIO() bool { return o.io != nil }
 
 // FollowIO samples the target's I/O, until ctx ends.

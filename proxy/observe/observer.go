@@ -14,14 +14,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// An Observer reads the state and the figures of the target and the proxy. Its methods are safe for
+// An Observer reads the state and the figures of the target and the proxy. It is safe for
 // concurrent use.
 type Observer struct {
 	Options
 	figures       *figures.Shared // the target's figures
 	reader        *figures.Reader // reads the figures
 	targetMetrics *targetmetrics.Exporter
-	histogramLog  histogramLog // for readings of figures
+	histogramLog  histogramLog // for histograms in figures
 	io            *ioFollower  // nil if no history is kept
 	tenants       tenantReading
 }
@@ -32,14 +32,14 @@ type Options struct {
 	Events   *events.Hub
 	Cert     *cert.Shown
 	Sessions func() int  // number of the console's sessions
-	Shared   func() bool // reports whether another proxy is serving the target
+	Shared   func() bool // reports whether another proxy serves the target
 }
 
 const (
-	figuresAge      = 10 * time.Second // minimum time between two readings of the target's figures
-	figuresWait     = 20 * time.Second // time limit for one reading
-	figuresCallWait = 5 * time.Second  // time limit for one call of a reading
-	// probeWait is how long a scrape waits for the target.
+	figuresAge      = 10 * time.Second // minimum time between two reads of the target's figures
+	figuresWait     = 20 * time.Second // time limit for a read
+	figuresCallWait = 5 * time.Second  // time limit for each call of a read
+	// probeWait limits how long a scrape waits for the target.
 	probeWait = 2 * time.Second
 )
 
@@ -61,8 +61,8 @@ func (o *Observer) ReadEvery(age time.Duration, reader *figures.Reader) {
 // Metrics serves spdkgate_get_metrics.
 func (o *Observer) Metrics(context.Context, *gate.Request) (any, error) { return o.Gate.Metrics.Text() }
 
-// TargetMetrics serves spdkgate_get_target_metrics. All callers share one text. For a page,
-// TargetMetrics returns the text without converting it to JSON.
+// TargetMetrics serves spdkgate_get_target_metrics. All callers share the same text. For the page,
+// it returns the text without converting it to JSON.
 func (o *Observer) TargetMetrics(ctx context.Context, r *gate.Request) (any, error) {
 	latest, err := o.figures.Latest(ctx)
 	if err != nil {

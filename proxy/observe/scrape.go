@@ -12,12 +12,12 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// scrapeRetry is the time between two attempts to listen at the address for scrapes.
+// scrapeRetry is the time between attempts to listen at the address for scrapes.
 const scrapeRetry = 2 * time.Second
 
 // ServeScrapes serves /metrics and /metrics/target on metrics.listen, if configured, until ctx
-// ends. Any local user could occupy the address first, because it is a loopback address. This must
-// not keep the proxy from serving calls, so ServeScrapes logs the problem, and retries until the
+// ends. Because this is a loopback address, any local user could occupy it first. This must not
+// prevent the proxy from serving calls, so ServeScrapes logs the problem and retries until the
 // address is free.
 func (o *Observer) ServeScrapes(ctx context.Context, c *config.Config, answerPanics func(http.Handler) http.Handler) {
 	address := c.Metrics.Listen
@@ -52,7 +52,7 @@ func (o *Observer) serveScrapesOn(ctx context.Context, l net.Listener, c *config
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	o.Gate.Log.Info("serving metrics", "url", fmt.Sprintf("http://%s/metrics", l.Addr()))
-	_ = server.Serve(l) // serves until it is closed
+	_ = server.Serve(l) // returns when the server is closed
 }
 
 // scrapeTargetMetrics serves GET /metrics/target on metrics.listen, which everyone may read.

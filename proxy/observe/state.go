@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/target"
 )
 
-// loadsWritten reports whether the target loads bdevs from data that hosts write into volumes. It
+// loadsWritten reports whether the target loads bdevs from data that hosts write to volumes, or
 // returns nil if this is unknown.
 func loadsWritten(s target.State) *bool {
 	if s.Examination == target.ExaminationUnknown {
@@ -17,7 +17,7 @@ func loadsWritten(s target.State) *bool {
 	return new(s.Examination == target.ExaminesAll)
 }
 
-// State returns the current values for the metrics. State is called at each scrape.
+// State returns the current values for the metrics. It is called at each scrape.
 func (o *Observer) State() metrics.State {
 	ctx, cancel := context.WithTimeout(context.Background(), probeWait)
 	defer cancel()
@@ -50,7 +50,7 @@ func (o *Observer) saved() *metrics.SavedState {
 	return &metrics.SavedState{At: now.SavedAt, Pending: now.Pending, Failed: now.Failed, Missing: len(now.Missing), Lost: len(now.NotRestorable), Chosen: !now.Chosen.IsZero()}
 }
 
-// releaseOf returns the target's release, or "" if unknown.
+// releaseOf returns the target's release, or "" if it is unknown.
 func releaseOf(s target.State) string {
 	if !s.Release.Known() {
 		return ""

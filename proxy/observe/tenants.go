@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	tenantsEvery = time.Minute // minimum time between two readings of the tenants' usage
-	tenantsShare = 100         // pause after a reading, in multiples of its duration
+	tenantsEvery = time.Minute // minimum time between two reads of tenants' usage
+	tenantsShare = 100         // pause after a read, in multiples of its duration
 )
 
-// A tenantReading contains the tenants' usage of their quotas as it was last read.
+// A tenantReading contains the tenants' usage of their quotas as of the last read.
 type tenantReading struct {
 	at       time.Time
 	took     time.Duration
@@ -23,9 +23,8 @@ type tenantReading struct {
 	amounts  []figures.TenantAmount
 }
 
-// readTenants adds the tenants' usage of their quotas to the figures. It counts the usage in the
-// same way as quota checks do. If the usage was read recently, readTenants uses the same values
-// again.
+// readTenants adds the tenants' usage of their quotas to the figures. It counts the usage as quota
+// checks do, and reuses recent values.
 func (o *Observer) readTenants(ctx context.Context, t figures.Target, made *figures.Figures) {
 	all := o.Gate.Settings().Tenancy
 	scopes := all.Scopes()
@@ -41,7 +40,7 @@ func (o *Observer) readTenants(ctx context.Context, t figures.Target, made *figu
 	began := time.Now()
 	used, err := o.Gate.Execute.TenantUsage(ctx, t.Ask, all, scopes)
 	o.tenants = tenantReading{at: began, took: time.Since(began), of: all, restarts: t.Restarts}
-	if err != nil { // report no amounts rather than outdated ones
+	if err != nil { // report no amounts rather than outdated amounts
 		made.Failures = append(made.Failures, figures.Failure{Method: "spdkgate_get_tenants", Err: err})
 		return
 	}

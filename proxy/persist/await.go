@@ -11,7 +11,8 @@ import (
 // A NotSavedError means that a call was executed, but its change would be lost in a restart.
 type NotSavedError struct{ Why error }
 
-// Error omits reasons that contain file names, because tenants see it. The log contains them.
+// Error omits reasons that contain file names, because tenants see the error. The log contains the
+// reasons.
 func (e *NotSavedError) Error() string {
 	for _, known := range []error{errEnded, errChosen} {
 		if errors.Is(e.Why, known) {
@@ -28,29 +29,29 @@ var (
 	errChosen = errors.New("spdk_tgt has not yet loaded the configuration chosen by an administrator: restart it, or drop the choice (spdkgate_config_save with accept_loss)")
 )
 
-// An attempt describes one attempt to save the configuration.
+// An attempt is an attempt to save the configuration.
 type attempt struct {
-	number  uint64 // of this attempt
+	number  uint64 // number of this attempt
 	changes uint64 // number of changes that it tried to save
 	err     error
 }
 
-// While calls wait for a save, the saver pauses between two reads of the configuration. The pause
-// is pauseShare times the duration of the earlier read.
+// While calls wait for a save, the saver pauses after each read of the configuration for pauseShare
+// times the duration of the read.
 const pauseShare = 2
 
-// pollTime is roughly the part of a read's duration during which the target does not work on the
-// read, because the target polls for requests only every 4 ms.
+// pollTime is the approximate part of a read's duration during which the target does not work on
+// the read, because it polls for requests only every 4 ms.
 const pollTime = 50 * time.Millisecond
 
-// AwaitSaved waits until the file that a restarted target loads contains all changes made so far.
-// process must be the value that Before returned. Concurrent callers share one save. If the changes
-// cannot be saved within Options.Wait, AwaitSaved returns a *NotSavedError.
+// AwaitSaved waits until the file that a restarted target would load contains all changes made so
+// far. process must be the value returned by Before. Concurrent callers share a save. If the
+// changes cannot be saved within Options.Wait, AwaitSaved returns a *NotSavedError.
 func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	s.mu.Lock()
 	number, earlier := s.changes, s.attempts
 	s.mu.Unlock()
-	// Continue the save even if this call's client disconnects, because other calls share it.
+	// Other calls share this save, so it continues even if this call's client disconnects.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Wait)
 	defer cancel()
 	var done bool
@@ -84,8 +85,8 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	return &NotSavedError{errEnded}
 }
 
-// savedBy reports whether all changes up to the given number have been saved. If not, it returns
-// the error of the last attempt to save them, unless the attempt's number is at most earlier.
+// savedBy reports whether the changes up to this number have been saved. If not, it returns the
+// error of the last attempt to save them, provided that the attempt's number exceeds earlier.
 func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +99,7 @@ func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	return false, nil
 }
 
-// pace delays the next read so that the target spends at most a third of its time on reads.
+// pace delays the next read so that reads take at most a third of the target's time.
 func (s *Saver) pace(ctx context.Context) error {
 	s.mu.Lock()
 	until := s.readAt.Add(pauseShare * max(0, s.cost-pollTime))
@@ -113,7 +114,7 @@ func (s *Saver) pace(ctx context.Context) error {
 	}
 }
 
-// maxProcesses is the number of target processes whose saved changes the saver remembers.
+// maxProcesses is the number of target processes for which the saver records saved changes.
 const maxProcesses = 4
 
 // noteDurable records how many changes the current file contains. The caller must hold s.mu.

@@ -94,7 +94,7 @@ func TestAwaitSavedReportsFailures(t *testing.T) {
 		for range 50 {
 			waiting.Go(func() { assert.Error(t, w.saver.AwaitSaved(t.Context(), "p1")) })
 		}
-		time.Sleep(20 * time.Millisecond) // most calls are waiting by now; the rest make their own attempts
+		time.Sleep(20 * time.Millisecond) // most calls are waiting by now; the others make their own attempts
 		<-w.saver.exclusive
 		waiting.Wait()
 		assert.Less(t, w.target.reads-reads, 50)

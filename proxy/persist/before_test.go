@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After a restart, the proxy compares the target's configuration with the saved one before it sends
-// the first call. Otherwise, an object that the call removes would count as missing.
+// After a restart of the target, the proxy compares the target's configuration with the saved one
+// before it sends the first call. Otherwise, an object that this call removes would count as
+// missing.
 func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 	w := newWorld(t)
 	w.save()
-	w.target.restart("p2", populated()) // started with -c
+	w.target.restart("p2", populated()) // the target loaded a file (-c)
 	w.saver.Before(t.Context(), false)
 	w.target.set("nvmf", transportCall, subsystemCall("nqn.b"), listenerCall("nqn.b"))
 	w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.a"})

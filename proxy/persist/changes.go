@@ -9,15 +9,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// maxTouched limits how many changed objects, and how many removals, the saver remembers between
-// two saves. If it has to forget some, more saved objects than necessary are kept.
+// maxTouched limits how many changed objects, and how many removals, are recorded between two
+// saves. If some records are dropped, more saved objects than necessary are kept.
 const maxTouched = 10000
 
-// changes records the changes made by calls through this proxy since the last save.
+// changes contains the changes that calls through this proxy have made since the last save.
 type changes struct {
-	names    map[string]bool // objects named by the calls
-	exports  map[string]bool // objects named by calls, except calls that remove a host
-	made     map[string]bool // objects that the calls created or set; see identity.Of
+	names    map[string]bool // objects that calls named
+	exports  map[string]bool // objects that calls named, except those named only to remove a host
+	made     map[string]bool // objects that calls created or set; see identity.Of
 	removals []removal
 }
 
@@ -33,7 +33,7 @@ type removal struct {
 	params map[string]any // scalar parameters
 }
 
-// note records one call in c.
+// note records a call in c.
 func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[string]any, others []string) {
 	removesHost := m != nil && m.Removes && slices.ContainsFunc(names, func(n rpcschema.Name) bool { return n.Kind == "host-nqn" })
 	for _, n := range names {
@@ -51,7 +51,8 @@ func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[s
 	c.removals = append(c.removals, removal{names, others, m.Undoes, params})
 }
 
-// noteDeletedStore records that a disk no longer contains an lvstore, so it need not be examined.
+// noteDeletedStore records that a disk no longer contains an lvstore, so that the disk need not be
+// examined.
 func (c *changes) noteDeletedStore(disk string) {
 	if len(c.removals) < maxTouched {
 		c.removals = append(c.removals, removal{names: []rpcschema.Name{{Kind: "bdev", Value: disk}}, undoes: examineBdev})
@@ -76,7 +77,7 @@ func (c *changes) export(n string) {
 	}
 }
 
-// add merges into c the changes that an earlier save failed to write.
+// add merges the changes that an earlier save failed to write into c.
 func (c *changes) add(earlier changes) {
 	for n := range earlier.names {
 		c.name(n)
@@ -92,14 +93,14 @@ func (c *changes) add(earlier changes) {
 	}
 }
 
-// removed reports whether a recorded call removed the object that the given call creates.
+// removed reports whether a recorded call removed the object that this call creates.
 func (c *changes) removed(call Call) bool {
 	return slices.ContainsFunc(c.removals, func(r removal) bool { return r.removes(call) })
 }
 
-// removes reports whether r removes the object that call creates. To match, call must name every
-// object that r names and contain all of r's numbers, such as an NSID. If r undoes a specific
-// method, call must also use that method.
+// removes reports whether r removes the object that call creates. For a match, call must name every
+// object that r names, and must contain all of r's numbers, such as an NSID. If r undoes a specific
+// method, call must use that method.
 func (r removal) removes(call Call) bool {
 	if call.namesAny(r.otherNames()) {
 		return true
@@ -110,7 +111,7 @@ func (r removal) removes(call Call) bool {
 	return !slices.ContainsFunc(r.names, func(n rpcschema.Name) bool { return !call.has(n) }) && hasNumbers(r.params, call.numbers)
 }
 
-// scalar returns the text of a string or number, or "" for anything else.
+// scalar returns the text of a string or number, or "" for any other value.
 func scalar(v any) string {
 	if s, isText := v.(string); isText {
 		return s
@@ -147,13 +148,14 @@ func (r removal) otherNames() map[string]bool {
 	return names
 }
 
-// has reports whether the call names n, either as an existing object or as one that it creates.
+// has reports whether the call names n, either as an existing object or as an object that it
+// creates.
 func (c Call) has(n rpcschema.Name) bool {
 	kind := func(k string) string { return strings.TrimPrefix(k, "new-") }
 	return slices.ContainsFunc(c.Names, func(x rpcschema.Name) bool { return x.Value == n.Value && kind(x.Kind) == kind(n.Kind) })
 }
 
-// hasNumbers reports whether every number in the parameters a, at any depth, is also in b.
+// hasNumbers reports whether every number in the parameters a, at any depth, also occurs in b.
 func hasNumbers(a, b map[string]any) bool {
 	for name, v := range a {
 		if number(v) != "" && !hasNumber(b, name, number(v)) {

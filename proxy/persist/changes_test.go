@@ -8,9 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Only calls that remove an identifiable object count as removals, and only up to the limit.
-// Otherwise, the proxy would treat other objects, which are only missing after a restart, as
-// removed.
+// Only calls that remove an identifiable object are recorded as removals, and only up to the limit.
+// Otherwise, objects that are merely missing after a restart would count as removed.
 func TestOnlyIdentifiableRemovalsAreRecorded(t *testing.T) {
 	remove, create := &rpcschema.Method{Removes: true}, &rpcschema.Method{}
 	undo := &rpcschema.Method{Removes: true, Undoes: "create"}

@@ -18,12 +18,12 @@ import (
 type Choice struct {
 	At time.Time `json:"at"`
 	// Replaced is the name of the file with the previous configuration, or "" if there was none.
-	// Process is the target process from which that configuration was read.
+	// Process is the target process with that configuration.
 	Replaced string `json:"replaced,omitempty"`
 	Process  string `json:"process,omitempty"`
 }
 
-// Use makes a file the current one for the target's next start, and sets the previous one aside.
+// Use makes a file current for the target's next start, and sets the previous file aside.
 func (f *Folder) Use(name string) error {
 	unlock, err := f.disk.Lock()
 	if err != nil {
@@ -55,14 +55,14 @@ func (f *Folder) Use(name string) error {
 }
 
 // A choiceReader determines whether an administrator has chosen the current file. Administrators
-// choose files from another process, so the reader reads the file again after each replacement.
+// use another process to choose files, so the reader reads the file again after each replacement.
 type choiceReader struct {
 	mu            sync.Mutex
 	file          fs.FileInfo // nil if there is none
 	chosen, saved time.Time
 }
 
-// read returns when the current file was chosen and when its configuration was saved. Both times
+// read returns when the current file was chosen, and when its configuration was saved. Both times
 // are zero if the file was not chosen or cannot be read.
 func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
 	r.mu.Lock()
@@ -82,8 +82,8 @@ func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
 	return r.chosen, r.saved
 }
 
-// newChoice returns a Choice with the current time. The Choice's time comes from the file system's
-// clock, so that it can be compared with the time of the target's socket.
+// newChoice returns a Choice with the current time. It takes the time from the file system's clock,
+// so that it can be compared with the time of the target's socket.
 func newChoice(previous *Configuration) (*Choice, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
@@ -101,9 +101,9 @@ func newChoice(previous *Configuration) (*Choice, error) {
 }
 
 // awaitsLoad reports whether an administrator chose the current configuration, but the running
-// target process has not loaded it. There are three such cases: the previous configuration came
-// from this process, the process started before the choice, or it was starting during the choice
-// and had already read the replaced file.
+// target process has not loaded it. This is the case if the previous configuration came from this
+// process, if the process started before the choice, or if it was starting during the choice and
+// had already read the replaced file.
 func (s *Saver) awaitsLoad(current, live *Configuration) (bool, error) {
 	choice := current.Saved.Chosen
 	if choice == nil {
@@ -149,8 +149,8 @@ func (s *Saver) keepChosen(live, current *Configuration) (outcome, error) {
 	return outcome{savedAt: current.Saved.Time, chosen: current.Saved.Chosen.At}, nil
 }
 
-// noteChosen logs that the target has not loaded the chosen file yet. It logs this once for each
-// choice. The caller must hold s.mu.
+// noteChosen logs, once for each choice, that the target has not loaded the chosen file yet. The
+// caller must hold s.mu.
 func (s *Saver) noteChosen(at time.Time) {
 	if !at.IsZero() && !at.Equal(s.status.Chosen) {
 		s.opts.Log.Warn("the chosen configuration has not been loaded yet; changes are saved to another file", "file", s.status.File, "chosen", at, "held", s.status.Held,

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
-// processAt returns the name that ProcessAt gives to a process that was started at the given time.
+// processAt returns the name that ProcessAt gives to a process that was started at this time.
 func processAt(at time.Time) string {
 	return fmt.Sprintf("1a-2b-%d.%09d", at.Unix(), at.Nanosecond())
 }
@@ -32,8 +32,8 @@ func newChoiceWorld(t *testing.T) *world {
 	return w
 }
 
-// A file that an administrator has chosen is not overwritten until the target has restarted, even
-// if calls are made and the proxy restarts in between.
+// A file chosen by an administrator is not overwritten until the target has restarted, even if
+// calls are made and the proxy restarts in the meantime.
 func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -76,8 +76,8 @@ func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	assert.Equal(t, []string{"nqn.old", "nqn.new"}, w.knows(w.aside(asideHeld)))
 }
 
-// If a target has not been able to create all objects in the chosen file, its configuration does
-// not replace the file.
+// If a target could not create all objects in the chosen file, its configuration does not replace
+// the file.
 func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -88,9 +88,9 @@ func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	assert.NotEmpty(t, w.saver.Status().Missing)
 }
 
-// If a target was starting when the file was chosen, it had already read the previous file, even
-// though its socket is newer than the choice.
-func TestChosenFileIsKeptIfTargetReadThePreviousOne(t *testing.T) {
+// A target that was starting when the file was chosen may already have read the previous file,
+// although its socket is newer than the choice.
+func TestChosenFileIsKeptIfTargetReadThePreviousFile(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
 	w.target.restart(processAt(time.Now().Add(time.Second)), populated())
@@ -106,7 +106,7 @@ func TestChosenFileIsKeptWhenTheClockIsSetBack(t *testing.T) {
 	w.target.restart(processAt(time.Now().Add(time.Hour)), populated())
 	w.save()
 	former := w.aside(asideReplaced)
-	for range 2 { // a second choice does not change that
+	for range 2 { // a second choice does not change this
 		require.NoError(t, w.folder.Use(former))
 	}
 	w.target.set("nvmf", transportCall, subsystemCall("nqn.new"))
@@ -115,7 +115,7 @@ func TestChosenFileIsKeptWhenTheClockIsSetBack(t *testing.T) {
 }
 
 // If the replaced file cannot be read, it is unknown which file the target has loaded.
-func TestChosenFileIsKeptIfTheReplacedOneIsUnreadable(t *testing.T) {
+func TestChosenFileIsKeptIfTheReplacedFileIsUnreadable(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
 	replaced := filepath.Join(w.dir, w.load(Current).Saved.Chosen.Replaced)
@@ -155,8 +155,8 @@ func TestReplacedChosenFileIsDropped(t *testing.T) {
 	assert.Nil(t, w.load(Current).Saved.Chosen)
 }
 
-// No matter which step of Folder.Use fails, either the old or the new file is current, and neither
-// is lost.
+// Whichever step of Folder.Use fails, either the old or the new file is current, and neither is
+// lost.
 func TestInterruptedChoiceLosesNoFile(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -177,7 +177,7 @@ func TestInterruptedChoiceLosesNoFile(t *testing.T) {
 	}
 }
 
-// If an administrator chooses a file in place of a damaged one, the damaged file is not kept among
+// If an administrator chooses a file in place of a damaged file, the damaged file is not kept among
 // the replaced files.
 func TestChoiceReplacesDamagedFile(t *testing.T) {
 	w := newChoiceWorld(t)

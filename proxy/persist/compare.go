@@ -10,12 +10,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A comparison finds the calls in one configuration that are missing from another.
+// A comparison finds calls that are in one configuration but not in another.
 type comparison struct {
 	schema *rpcschema.Document
-	// sameRelease means that the same SPDK release wrote both configurations, so equal calls have
-	// equal texts. New releases add and remove parameters, so calls from different releases are
-	// compared by method and by the objects that they name.
+	// sameRelease means that the same SPDK release wrote both configurations, so that equal calls
+	// have equal texts. Releases add and remove parameters, so calls written by different releases
+	// are compared by their methods and the objects that they name.
 	sameRelease bool
 }
 
@@ -29,7 +29,7 @@ type Call struct {
 	Method    string
 	Names     []rpcschema.Name
 
-	numbers map[string]any // the numbers among its parameters
+	numbers map[string]any // the numbers in its parameters
 }
 
 func (c Call) String() string {
@@ -48,8 +48,8 @@ func (c Call) namesAny(objects map[string]bool) bool {
 	return slices.ContainsFunc(c.Names, func(n rpcschema.Name) bool { return objects[n.Value] })
 }
 
-// missing lists the calls of a that b lacks, in a's order. The order in b does not matter, because
-// SPDK changes the order at each start.
+// missing lists the calls that a contains but b lacks, in a's order. The order in b does not
+// matter, because SPDK changes the order at each start.
 func (c comparison) missing(a, b *Configuration) []Call {
 	return c.describeAll(c.without(places(a), places(b)))
 }
@@ -62,10 +62,10 @@ func (c comparison) describeAll(list []place) (calls []Call) {
 	return calls
 }
 
-// A place is one call in a configuration.
+// A place identifies a call in a configuration.
 type place struct {
 	subsystem string
-	index     int // within its subsystem
+	index     int // index in its subsystem
 	call      json.RawMessage
 }
 
@@ -78,8 +78,8 @@ func places(c *Configuration) (list []place) {
 	return list
 }
 
-// without returns the calls of a that b lacks, in a's order. For speed, it decodes only calls that
-// have no textually equal counterpart.
+// without returns the calls in a that b lacks, in a's order. For speed, it decodes only calls
+// without a textually equal counterpart.
 func (c comparison) without(a, b []place) []place {
 	a, b = unmatched(a, b, func(p place) string { return compact(p.call) })
 	a, _ = unmatched(a, b, func(p place) string { return c.key(p.call) })
@@ -137,11 +137,11 @@ func (c comparison) key(call json.RawMessage) string {
 		params = c.identity(e)
 	}
 	if _, named := params["name"]; named && params["uuid"] != nil {
-		// On releases before v24.05, a bdev may get a new UUID at each start.
+		// Before v24.05, a bdev may get a new UUID at each start.
 		params = maps.Clone(params)
 		delete(params, "uuid")
 	}
-	if e.Method == enableHistogram { // SPDK does not save them; see correct
+	if e.Method == enableHistogram { // SPDK does not save the options; see correct
 		params = maps.Clone(params)
 		delete(params, "min_nsec")
 		delete(params, "max_nsec")
@@ -157,8 +157,8 @@ func (c comparison) key(call json.RawMessage) string {
 	return e.Method + " " + string(text)
 }
 
-// identity returns a call's required scalar parameters and the objects that the call names. For an
-// unknown method, it returns all parameters.
+// identity returns a call's required scalar parameters and the objects that the call names or, if
+// the method is unknown, all parameters.
 func (c comparison) identity(e entry) map[string]any {
 	m, ok := c.schema.Method(e.Method)
 	if !ok {
@@ -179,7 +179,7 @@ func (c comparison) identity(e entry) map[string]any {
 	return known
 }
 
-const maxNames = 4096 // no SPDK call contains more parameters
+const maxNames = 4096 // more than any SPDK call contains
 
 func (c comparison) describe(subsystem string, call json.RawMessage) Call {
 	e, err := entryOf(call)
@@ -191,7 +191,7 @@ func (c comparison) describe(subsystem string, call json.RawMessage) Call {
 	return d
 }
 
-// firstCalls describes the first calls of a list for the log; most limits their number.
+// firstCalls describes at most most calls from the beginning of a list, for the log.
 func firstCalls(calls []Call, most int) []string {
 	var list []string
 	for _, c := range calls[:min(len(calls), most)] {

@@ -9,32 +9,32 @@ import (
 )
 
 // A Configuration is the list of calls that restores a target's configuration. Each call is the
-// text that SPDK wrote. The proxy never re-encodes it, because SPDK may write JSON that strict
-// decoders refuse.
+// text that SPDK wrote. The proxy never re-encodes this text, because SPDK may write JSON that
+// strict decoders reject.
 type Configuration struct {
 	Saved      Origin      `json:"spdkgate"` // SPDK ignores this member
 	Subsystems []Subsystem `json:"subsystems"`
 }
 
-// An Origin records which process and release a configuration comes from.
+// An Origin records the process and release from which a configuration comes.
 type Origin struct {
 	Time    time.Time `json:"saved"`
 	Release string    `json:"release"`
 	Process string    `json:"process"` // see ProcessAt
 	Chosen  *Choice   `json:"chosen,omitempty"`
-	// Kept describes the calls in the file that were missing from Process. It maps each call's
-	// digest to the SPDK release that wrote the call. See Saver.keep.
+	// Kept describes the calls in the file that Process lacked. It maps the digest of each call to
+	// the SPDK release that wrote the call. See Saver.keep.
 	Kept map[string]string `json:"kept,omitempty"`
 }
 
-// A Subsystem is a part of SPDK, together with the calls that configure it, in the order in which
-// SPDK must execute them. The calls are nil if the subsystem has no configuration.
+// A Subsystem is a part of SPDK, with the calls that configure it, in the order in which SPDK must
+// execute them. The calls are nil if the subsystem has no configuration.
 type Subsystem struct {
 	Name  string            `json:"subsystem"`
 	Calls []json.RawMessage `json:"config"`
 }
 
-// An entry is the decoded form of a call in a configuration.
+// An entry is a decoded call of a configuration.
 type entry struct {
 	Method string         `json:"method"`
 	Params map[string]any `json:"params"`
@@ -59,7 +59,8 @@ func parse(text []byte) (*Configuration, error) {
 	return &c, nil
 }
 
-// withoutValues replaces a JSON decoder's error, which may quote secrets, with one without values.
+// withoutValues replaces a JSON decoder's error, which may quote secrets, with an error without
+// values.
 func withoutValues(err error) error {
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError
@@ -72,8 +73,8 @@ func withoutValues(err error) error {
 	return errors.New("it cannot be decoded")
 }
 
-// entryOf decodes the parts of a call needed for comparisons. If a member is repeated, the last
-// occurrence counts. Numbers are kept as text.
+// entryOf decodes the parts of a call that comparisons need. If a member is repeated, the last
+// occurrence counts. Numbers remain text.
 func entryOf(call json.RawMessage) (e entry, err error) {
 	dec := json.NewDecoder(bytes.NewReader(call))
 	dec.UseNumber()
@@ -86,7 +87,7 @@ func entryOf(call json.RawMessage) (e entry, err error) {
 	return e, nil
 }
 
-// text returns the content of the file, indented as SPDK's own script does.
+// text returns the content of the file, indented like the output of SPDK's own script.
 func (c *Configuration) text() ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -6,10 +6,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
-// CopyCurrent copies the current file to path if spdk_tgt can load the file. Only the given user
+// CopyCurrent copies the current file to path, provided that spdk_tgt can load it. Only this user
 // can read the copy, which is meant for an spdk_tgt that does not run as the owner of f's
-// directory. Only root and the given user may have write access to path's directory. CopyCurrent is
-// meant to run as root, so it follows no links in either directory and changes no other file.
+// directory. Only root and this user may have write access to path's directory. CopyCurrent is
+// meant to run as root, so it follows no links in either directory, and changes no other file.
 func (f *Folder) CopyCurrent(path string, uid, gid int) error {
 	unlock, err := f.disk.Lock()
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	proxyUser = 64123 // IDs that no real user on the host has
+	proxyUser = 64123 // ids that no real user on the host has
 	spdkUser  = 64124
 	spdkGroup = 64125
 )
 
 const someSaved = `{"spdkgate":{"release":"v26.05"},"subsystems":[{"subsystem":"bdev","config":[{"method":"bdev_null_create","params":{"name":"n"}}]}]}`
 
-// copied holds a saved configuration that belongs to another user, and a directory for spdk_tgt's
-// copy of it.
+// copied contains a saved configuration that belongs to another user, and a directory for
+// spdk_tgt's copy.
 type copied struct {
 	t      *testing.T
 	folder *Folder
@@ -48,7 +48,7 @@ func newCopied(t *testing.T) copied {
 
 func (c copied) copy() error { return c.folder.CopyCurrent(c.to, spdkUser, spdkGroup) }
 
-// names lists the files in the copy's directory.
+// names lists the files in the directory of the copy.
 func (c copied) names() (names []string) {
 	entries, err := os.ReadDir(filepath.Dir(c.to))
 	require.NoError(c.t, err)
@@ -79,8 +79,7 @@ func TestCopyIsReadableByTheGivenUser(t *testing.T) {
 	c.assertCopied()
 }
 
-// The user who owns the directory of saved configurations cannot trick root into reading another
-// file.
+// The owner of the directory of saved configurations cannot trick root into reading another file.
 func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret.json")
 	for name, plant := range map[string]func(path string) error{
@@ -142,7 +141,7 @@ func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 	})
 }
 
-// The user who owns the copy's directory cannot trick root into writing another file.
+// The owner of the copy's directory cannot trick root into writing another file.
 func TestCopyWritesOnlyItsDestination(t *testing.T) {
 	for name, planted := range map[string]string{"the copy": "saved.json", "its temporary name": directory.Temp + "saved.json"} {
 		t.Run(name+" is a link", func(t *testing.T) {
@@ -192,7 +191,7 @@ func TestCopyWritesOnlyItsDestination(t *testing.T) {
 	}
 }
 
-// List includes files that root refuses to read because another user owns them.
+// List includes files that root refuses to read because they belong to another user.
 func TestSuspiciousFilesAreListed(t *testing.T) {
 	c := newCopied(t)
 	require.NoError(t, writeAs(filepath.Join(c.dir, "held-x.json"), spdkUser, 0o600))

@@ -14,7 +14,7 @@ import (
 
 // correct repairs calls that SPDK saves but cannot load, as observed on v24.01 and v26.05. It
 // changes the order of two kinds of calls, adds disks to RAIDs that have too few, and adds options
-// to histograms. All other calls stay unchanged, in SPDK's order.
+// to histograms. All other calls remain unchanged, in SPDK's order.
 //
 // SPDK saves a RAID without a superblock after its base bdevs. When spdk_tgt loads the file, it
 // creates and examines the base bdevs, finds the RAID's lvstore on one of them, and claims that
@@ -22,7 +22,7 @@ import (
 // option to ignore errors, continues with half of a mirror. If the file creates the RAID first, the
 // RAID claims its base bdevs when they appear.
 //
-// Before v24.05, if a RAID has lost disks, SPDK saves only the remaining ones. If too few remain,
+// Before v24.05, if a RAID has lost disks, SPDK saves only the remaining disks. If too few remain,
 // spdk_tgt exits when it loads the file. See [raids.Padded].
 //
 // SPDK saves bdev limits before the call that waits for the examination of bdevs. SPDK refuses
@@ -32,8 +32,8 @@ import (
 // name. The same applies to histograms.
 //
 // SPDK saves a histogram without its options. With the default options, v26.05 does not count I/O
-// on channels that are opened after the histogram was enabled. After a start, that applies to every
-// channel. Therefore, correct adds the options that count all I/O.
+// on channels that are opened after the histogram was enabled, which is the case for every channel
+// after a start. Therefore, correct adds the options that count all I/O.
 func (s *Subsystem) correct(release rpcschema.Release) {
 	if s.Name != "bdev" {
 		return
@@ -47,7 +47,7 @@ func (s *Subsystem) correct(release rpcschema.Release) {
 		}
 	}
 	for i, c := range s.Calls {
-		e, _ := entryOf(c) // cannot fail, because subsystem has already decoded this call
+		e, _ := entryOf(c) // cannot fail: subsystem has already decoded this call
 		switch {
 		case e.Method == "bdev_set_options" && i == 0, e.Method == "bdev_raid_set_options":
 			options = append(options, c)
@@ -91,14 +91,15 @@ func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.
 
 // The saved file waits up to firstWait for a bdev to appear before it sets the bdev's limit or
 // enables its histogram. Other bdevs appear during the same time, so each further wait has half the
-// timeout of the previous one, but at least leastWait. Otherwise, each volume deleted right before
+// timeout of the previous wait, but at least leastWait. Otherwise, each volume deleted right before
 // a crash would delay the start by firstWait.
 const (
 	firstWait = 30 * time.Second
 	leastWait = time.Second
 )
 
-// waitMethod is the method of the calls that wait for a bdev. SPDK itself never saves it.
+// waitMethod is the method of the calls that wait for a bdev. SPDK itself never saves calls of this
+// method.
 const waitMethod = "bdev_get_bdevs"
 
 // waitFor returns a call that waits for a bdev. earlier is the number of waits before it.

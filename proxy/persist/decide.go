@@ -12,15 +12,15 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/raids"
 )
 
-// An outcome is the result of one attempt to save.
+// An outcome is the result of an attempt to save.
 type outcome struct {
 	cost      time.Duration       // duration of the read
-	process   string              // the process whose configuration was read
-	savedAt   time.Time           // the current file's time
+	process   string              // process with the configuration that was read
+	savedAt   time.Time           // modification time of the current file
 	missing   []Call              // calls in the current file that the target lacks
 	iscsi     []initiators.Export // see Status.MissingISCSI
-	unsettled bool                // the target may be stopping; see Options.Settle
-	chosen    time.Time           // when the current file was chosen, if not loaded yet
+	unsettled bool                // whether the target may be stopping; see Options.Settle
+	chosen    time.Time           // when the current file was chosen, unless it has been loaded
 	lost      []raids.Lost        // see Status.NotRestorable
 }
 
@@ -34,7 +34,7 @@ type suspect struct {
 var errNoProcess = errors.New("cannot determine which process of the target responds")
 
 // decide determines whether the running target's configuration, live, replaces the current file,
-// and writes the files. No other function decides which configuration becomes the current one.
+// and writes the files. No other function decides which configuration becomes current.
 func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outcome, error) {
 	if live.Saved.Process == "" {
 		return outcome{}, errNoProcess
@@ -93,7 +93,7 @@ func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outc
 }
 
 // loadCurrent returns the current configuration. If the file is too damaged for spdk_tgt to load,
-// loadCurrent sets it aside and replaces it with the newest readable previous version.
+// loadCurrent sets it aside, and makes the newest readable previous version current.
 func (s *Saver) loadCurrent() (*Configuration, error) {
 	f := s.opts.Folder
 	current, damaged, err := f.load(Current)
@@ -138,7 +138,7 @@ func (s *Saver) adopt(live, current *Configuration, reason string) (outcome, err
 }
 
 // saveBeside makes live, together with the calls that the target lacks, the current configuration.
-// If those calls come from another process, saveBeside also saves the target's own configuration to
+// If these calls come from another process, saveBeside also saves the target's own configuration to
 // Held.
 func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes, reason string) (outcome, error) {
 	c := compare(s.opts.Schema, current, live)
@@ -181,7 +181,8 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 	return o, nil
 }
 
-// writeHeld saves live to Held. alreadyLogged means that this has been logged for the process.
+// writeHeld saves live to Held. alreadyLogged means that this has already been logged for the
+// process.
 func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err error) {
 	f := s.opts.Folder
 	held, damaged, err := f.load(Held)
@@ -190,7 +191,7 @@ func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err
 	}
 	alreadyLogged = held != nil && held.Saved.Process == live.Saved.Process
 	if !alreadyLogged && (damaged != nil || held != nil && !s.covered(held, current)) {
-		// The file Held comes from another process and contains calls that this process lacks.
+		// The file Held comes from another process, and contains calls that this process lacks.
 		if err := f.setAside(Held, asideHeld); err != nil {
 			return false, err
 		}
@@ -202,7 +203,7 @@ func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err
 }
 
 // settleHeld removes Held after live has become the current configuration. If Held contains calls
-// that the target lacks, settleHeld sets the file aside instead.
+// that the target lacks, settleHeld sets it aside instead.
 func (s *Saver) settleHeld(live *Configuration) error {
 	f := s.opts.Folder
 	held, damaged, err := f.load(Held)
@@ -215,7 +216,7 @@ func (s *Saver) settleHeld(live *Configuration) error {
 	return f.setAside(Held, asideHeld)
 }
 
-// covered reports whether b contains all calls in a.
+// covered reports whether b contains all calls of a.
 func (s *Saver) covered(a, b *Configuration) bool {
 	return len(compare(s.opts.Schema, a, b).missing(a, b)) == 0
 }

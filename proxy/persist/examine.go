@@ -14,7 +14,7 @@ import (
 )
 
 // With bdev_auto_examine enabled, SPDK loads lvstores and RAIDs from any new bdev, including those
-// that hosts have written into their volumes. With the option disabled, SPDK examines only bdevs
+// that hosts have written to their volumes. With the option disabled, SPDK examines only bdevs
 // named in calls of bdev_examine. SPDK saves such calls, but it adds none for a disk on which a
 // call created an lvstore, or for the bases of other bdevs. The volumes on these disks would be
 // missing after a restart.
@@ -26,10 +26,10 @@ const (
 )
 
 // waiting lists the methods whose calls SPDK saves before the call that creates their base bdev. It
-// maps each method to the parameter that names the base bdev. When SPDK examines a base bdev, the
-// new bdev claims the base bdev before SPDK reads its content. Other methods' calls are saved after
-// their base bdevs. Those base bdevs are not examined, because hosts can write to the first block
-// of the base of an FTL or OCF bdev.
+// maps each method to the parameter that names the base bdev. When SPDK examines such a base bdev,
+// the new bdev claims it before SPDK reads its content. Calls of other methods are saved after
+// their base bdevs, which are not examined, because hosts can write to the first block of the base
+// of an FTL or OCF bdev.
 var waiting = map[string]string{
 	"bdev_crypto_create":     "base_bdev_name",
 	"bdev_delay_create":      "base_bdev_name",
@@ -45,7 +45,7 @@ var waiting = map[string]string{
 // with a superblock, because SPDK saves no other call for such a RAID. After the calls that create
 // bdevs, it adds calls that examine each bdev with an lvstore. The parents of external clones must
 // exist when SPDK loads that lvstore, because the parents are not examined themselves. Other bdevs
-// are not examined, even if the target's own list names them. Hosts may write to a bdev after the
+// are not examined, even if the target's own list names them: hosts may write to a bdev after the
 // lvstore on it was deleted, and to the first block of the disks of a RAID without a superblock.
 // The saved file creates a RAID without a superblock after its disks, and the RAID claims the disks
 // without an examination. Partitions exist only if their disk is examined. Logical volumes, and
@@ -130,7 +130,7 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 	return nil
 }
 
-// examineCalls returns the calls that examine bdevs not yet named.
+// examineCalls returns calls that examine those bdevs that no call names yet.
 func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessage, err error) {
 	for _, name := range slices.Sorted(slices.Values(bdevs)) {
 		if named[name] {
@@ -147,8 +147,8 @@ func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessag
 }
 
 // stillExamined returns the bdevs in the target's own list that must be examined in addition to the
-// known ones. These are bdevs that do not exist now, and bdevs on which SPDK has found lvstores in
-// the meantime. SPDK has found no lvstores on the remaining bdevs.
+// known bdevs: bdevs that do not exist now, and bdevs on which SPDK has found lvstores in the
+// meantime. On all other bdevs, SPDK has found no lvstores.
 func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names []string, err error) {
 	listed = slices.DeleteFunc(listed, func(name string) bool { return slices.Contains(known, name) })
 	if len(listed) == 0 {

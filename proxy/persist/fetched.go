@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// This file implements `spdk-proxy saved fetch`, which copies another host's saved configurations.
+// The following functions are for `spdk-proxy saved fetch`, which copies another host's saved
+// configurations.
 
 // MaxText is the maximum size of a saved configuration sent to another host, in bytes.
 const MaxText = 16 << 20
@@ -19,13 +20,13 @@ const MaxText = 16 << 20
 // ErrTooLarge means that a file is larger than MaxText.
 var ErrTooLarge = errors.New("the file is larger than 16 MiB: copy it by other means")
 
-// fetchable matches every file name that a Folder can contain.
+// fetchable matches all file names that a Folder can contain.
 var fetchable = regexp.MustCompile(`^(current|held|((replaced|damaged|held|before)-)?\d{8}T\d{6}\.\d{3}Z)\.json$`)
 
-// A Text is a file's name, time and content.
+// A Text contains a file's name, time and content.
 type Text struct {
 	Name    string
-	SavedAt time.Time // to the millisecond
+	SavedAt time.Time // in whole milliseconds
 	Bytes   []byte
 }
 
@@ -35,7 +36,7 @@ func (t Text) Sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Text reads one of the files returned by List. If it does not exist, the error is fs.ErrNotExist.
+// Text reads a file listed by List. If the file does not exist, the error is fs.ErrNotExist.
 func (f *Folder) Text(name string) (Text, error) {
 	if !fetchable.MatchString(name) {
 		return Text{}, fmt.Errorf("%q is not the name of a saved configuration: %w", name, fs.ErrNotExist)
@@ -51,9 +52,9 @@ func (f *Folder) Text(name string) (Text, error) {
 }
 
 // Store writes a file copied from another host's directory, and sets the file's original time. It
-// reports whether f lacked the file or had another version. If the current file differs, Store
-// first keeps the local one as a previous version. Store replaces only the current and the held
-// file.
+// returns true if f lacked the file or had another version. Before replacing the current file with
+// a different version, Store keeps the local file as a previous version. Store replaces only the
+// current and the held file.
 func (f *Folder) Store(t Text) (stored bool, err error) {
 	if !fetchable.MatchString(t.Name) {
 		return false, fmt.Errorf("%q is not the name of a saved configuration: check that the other host runs spdk-proxy", t.Name)

@@ -37,8 +37,8 @@ func TestStoreKeepsPreviousVersions(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Text{Current, at(0), []byte("one")}, got)
 
-	// The other host kept its current file as a previous version named after the file's time. The
-	// local directory contains the same version.
+	// The other host kept its current file as a previous version, which is named after the file's
+	// time. The local directory contains the same version.
 	_, err = store(Current, "two", 2)
 	require.NoError(t, err)
 	stored, err = store("20260131T120000.005Z.json", "one", 0)
@@ -60,7 +60,7 @@ func TestStoreKeepsPreviousVersions(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooLarge)
 }
 
-// If a file cannot be written, the previous one remains.
+// If a file cannot be written, the previous file remains.
 func TestFailedStoreKeepsThePreviousFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "copies")
 	f, err := OpenFolder(dir, 2)

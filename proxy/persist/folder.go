@@ -33,8 +33,8 @@ const (
 	asideBefore   = "before"   // the last file written by another SPDK release
 )
 
-// disk lists the operations of a directory.Path that a Folder uses. Tests replace it to make each
-// operation fail, or to simulate a crash after it.
+// disk contains the operations of a directory.Path that a Folder uses. Tests replace it to make
+// each operation fail, or to simulate a crash after it.
 type disk interface {
 	Write(name string, text []byte) error
 	Read(name string) ([]byte, fs.FileInfo, error)
@@ -50,13 +50,13 @@ type disk interface {
 // A Folder is the directory with the saved configurations of one target.
 type Folder struct {
 	path string
-	keep int // number of previous versions to keep
+	keep int // maximum number of previous versions
 	disk disk
 }
 
-// OpenFolder opens the directory, creating it if necessary. The Folder keeps at most keep previous
-// versions. Other users must not have access to it, because the files contain secrets and determine
-// what spdk_tgt does.
+// OpenFolder opens the directory, and creates it if necessary. The Folder keeps at most keep
+// previous versions. Other users must not have access to the directory, because its files contain
+// secrets and determine what spdk_tgt does.
 func OpenFolder(path string, keep int) (*Folder, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("create the directory of saved configurations: %w: create its parent directory", err)
@@ -68,7 +68,7 @@ func OpenFolder(path string, keep int) (*Folder, error) {
 	return f, f.clear()
 }
 
-// CheckFolder returns the error with which OpenFolder would refuse an existing directory. It
+// CheckFolder checks an existing directory, and returns the error that OpenFolder would return. It
 // changes nothing. If the directory is missing, the error is fs.ErrNotExist.
 func CheckFolder(path string) error {
 	if err := directory.Path(path).CheckPrivate(); err != nil {
@@ -77,7 +77,7 @@ func CheckFolder(path string) error {
 	return nil
 }
 
-// clear removes incomplete files left by a crash.
+// clear removes incomplete files that a crash has left behind.
 func (f *Folder) clear() error {
 	unlock, err := f.disk.Lock()
 	if err != nil {
@@ -110,8 +110,8 @@ func (f *Folder) load(name string) (c *Configuration, damaged error, err error) 
 }
 
 // replace makes c the current configuration. It keeps the old configuration as a previous version
-// or, if reason is not "", sets it aside. After a crash at any step, the current file is the
-// complete old one or the complete new one.
+// or, if reason is not "", sets it aside. After a crash at any step, the current file is either the
+// complete old file or the complete new file.
 func (f *Folder) replace(c *Configuration, reason string) error {
 	keep := func() error { _, err := f.keepCopy(Current, reason); return err }
 	if err := f.put(Current, c, keep); err != nil {
@@ -120,18 +120,19 @@ func (f *Folder) replace(c *Configuration, reason string) error {
 	return f.prune()
 }
 
-// renew replaces the current configuration without keeping the old one, which has the same calls.
+// renew replaces the current configuration without keeping the old configuration, which contains
+// the same calls.
 func (f *Folder) renew(c *Configuration) error {
 	return f.put(Current, c, func() error { return nil })
 }
 
-// hold writes c to the file Held and leaves the current configuration unchanged.
+// hold writes c to the file Held, and leaves the current configuration unchanged.
 func (f *Folder) hold(c *Configuration) error {
 	return f.put(Held, c, func() error { return nil })
 }
 
-// put writes a file atomically. It writes the new file durably under a temporary name, runs the
-// given function to keep the old file, and then renames the new file.
+// put writes a file atomically. It durably writes the new file under a temporary name, calls before
+// to keep the old file, and then renames the new file.
 func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	text, err := c.text()
 	if err != nil {
@@ -140,7 +141,8 @@ func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	return f.putText(name, text, time.Time{}, before)
 }
 
-// putText is like put, but also sets the file's time. A zero time means the current time.
+// putText is like put, but also sets the file's modification time. A zero time stands for the
+// current time.
 func (f *Folder) putText(name string, text []byte, at time.Time, before func() error) error {
 	temp := directory.Temp + name
 	if err := f.disk.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -197,7 +199,7 @@ func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 	}
 }
 
-// setAside renames a file; the new name consists of the reason and the file's time.
+// setAside renames a file. The new name consists of the reason and the file's time.
 func (f *Folder) setAside(name, reason string) error {
 	if _, err := f.keepCopy(name, reason); err != nil {
 		return err
@@ -230,8 +232,8 @@ func (f *Folder) previous() (names []string, err error) {
 }
 
 // prune removes previous versions beyond f.keep. It removes the versions that are closest in time
-// to their neighbors, relative to their age. Many changes within a minute therefore do not displace
-// yesterday's versions.
+// to their neighbors, relative to their age. Therefore, many changes within a minute do not
+// displace yesterday's versions.
 func (f *Folder) prune() error {
 	names, err := f.previous()
 	if err != nil || len(names) <= f.keep {
@@ -248,11 +250,11 @@ func (f *Folder) prune() error {
 }
 
 // superfluous returns the index of the version to remove. names must have at least two elements. It
-// picks the newest or the oldest only if there are no others.
+// selects the newest or the oldest version only if there are no others.
 func superfluous(names []string, now time.Time) int {
 	at := make([]time.Time, len(names))
 	for i, name := range names {
-		at[i], _ = time.Parse(stamp, strings.TrimSuffix(name, ".json")) // previous has checked the name
+		at[i], _ = time.Parse(stamp, strings.TrimSuffix(name, ".json")) // cannot fail: previous has checked the name
 	}
 	best, least := len(names)-1, math.Inf(1)
 	for i := 1; i < len(at)-1; i++ {

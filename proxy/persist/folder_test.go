@@ -18,11 +18,11 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
-// failing is a disk on which one operation fails. If the failure simulates a crash, later
-// operations do nothing, and the file that is being written is truncated.
+// failing is a disk on which one operation fails. If the failure simulates a crash, all later
+// operations do nothing, and the file being written is truncated.
 type failing struct {
 	directory.Path
-	at    int // the failing step, counted from 1
+	at    int // number of the failing step, counted from 1
 	crash bool
 	steps int
 }
@@ -75,14 +75,14 @@ func (d *failing) Sync() error {
 	return d.Path.Sync()
 }
 
-// In each scenario, every disk operation in turn either fails once or is the last one before a
-// crash. Afterward, the current file is either the complete old one or the complete new one. Files
-// that were set aside remain, and the next attempt succeeds.
+// In each scenario, every disk operation in turn either fails once or is the last operation before
+// a crash. Afterward, the current file is either the complete old file or the complete new file.
+// Files that were set aside remain, and the next attempt succeeds.
 func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	scenarios := map[string]struct {
 		prepare, do func(w *world)
 		may         [][]string // possible contents of the current file
-		also        []string   // NQNs that at least one file must contain at all times
+		also        []string   // NQNs that must always be in at least one file
 	}{
 		"change": {func(*world) {}, func(w *world) {
 			w.target.set("nvmf", transportCall, subsystemCall("nqn.c"))
@@ -238,7 +238,7 @@ func TestDirectoryMustBelongToTheUser(t *testing.T) {
 }
 
 // If the directory is missing, every operation returns an error. A missing directory does not count
-// as an empty one.
+// as empty.
 func TestMissingDirectoryIsReported(t *testing.T) {
 	away := directory.Path(filepath.Join(t.TempDir(), "away"))
 	_, _, read := away.Read(Current)
@@ -252,8 +252,8 @@ func TestMissingDirectoryIsReported(t *testing.T) {
 	}
 }
 
-// If a save is repeated after a crash, the directory contains one copy of the previous version. A
-// second copy would displace an older version.
+// If a save is repeated after a crash, the directory contains only one copy of the previous
+// version. A second copy would displace an older version.
 func TestRepeatedSaveKeepsOnePreviousVersion(t *testing.T) {
 	w := newWorld(t)
 	w.save()

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// with returns the configuration of a target on which the given calls were made.
+// with returns the configuration of a target on which these calls were made.
 func with(calls ...string) map[string][]string {
 	c := empty()
 	c["nvmf"] = calls
 	return c
 }
 
-// saved returns the calls in the current file that were added by the function with.
+// saved returns the calls in the current file that the function with added.
 func (w *world) saved() (list []string) {
 	for _, p := range placesOf(w.load(Current), "nvmf") {
 		list = append(list, compact(p.call))
@@ -88,8 +88,8 @@ func (c changedObject) changed(t *testing.T, w *world) {
 	w.saver.Changed(method, p)
 }
 
-// After a call has changed an object, the file contains only the target's call for this object.
-// This also applies if the target lacked the object and a call created it again.
+// After a call has changed an object, the file contains only the target's call for this object,
+// even if the target lacked the object and a call created it again.
 func TestChangedObjectIsSavedOnce(t *testing.T) {
 	for _, c := range changedObjects {
 		t.Run(fmt.Sprint(c.method, " ", c.by), func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestChangedObjectIsSavedOnce(t *testing.T) {
 	}
 }
 
-// Objects of one kind that spdk_tgt can load together are not mistaken for a single object.
+// Similar objects that spdk_tgt can load together are not mistaken for a single object.
 func TestSimilarObjectsAreAllKept(t *testing.T) {
 	for _, c := range []struct{ method, one, other string }{
 		{"bdev_malloc_create", `{"name":"m1","num_blocks":8,"block_size":512}`, `{"name":"m2","num_blocks":8,"block_size":512}`},
@@ -146,8 +146,8 @@ func TestSimilarObjectsAreAllKept(t *testing.T) {
 	}
 }
 
-// If a RAID or an iSCSI target node loses a disk without a call, the file keeps one call with all
-// disks until it is certain that the target is not stopping.
+// If a RAID or an iSCSI target node loses a disk without a call, the file keeps a single call with
+// all disks until it is certain that the target is not stopping.
 func TestObjectThatLostADiskIsSavedOnce(t *testing.T) {
 	for method, c := range map[string][2]string{
 		"bdev_raid_create":         {`{"name":"r","raid_level":"raid1","base_bdevs":["d1","d2"]}`, `{"name":"r","raid_level":"raid1","base_bdevs":["d1","removed_base_bdev_1"]}`},

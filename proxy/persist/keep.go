@@ -11,9 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file defines what happens to saved calls that the target lacks. Such calls stay in the saved
-// file, next to the target's own calls, so that one missing object does not prevent others from
-// being saved.
+// Saved calls that the target lacks stay in the saved file, next to the target's own calls, so that
+// one missing object does not prevent others from being saved. This file contains the rules.
 
 // lacking groups the saved calls that the target lacks by what happens to them.
 type lacking struct {
@@ -35,10 +34,10 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 			// The target's own calls already wait for this bdev. Earlier versions of the proxy
 			// saved several waits for one bdev.
 		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
-			// The object has reappeared, and this release writes the object's call in another form.
+			// The object has reappeared, and this release writes its call in another form.
 		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.exports):
-			// Calls through this proxy have set up or changed the export. Do not admit the saved
-			// file's hosts in addition.
+			// Calls through this proxy have set up or changed the export, so do not additionally
+			// admit the hosts in the saved file.
 		case kept || another:
 			l.kept = append(l.kept, p)
 		case call.namesAny(seen.names), !identity.LosesMembers(call.Method) && identities(s, live, &made)[s.identityKey(p)]: // a call changed the object
@@ -49,7 +48,7 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 	return l
 }
 
-// identities returns the objects that a configuration's calls create or change.
+// identities returns the objects that the calls in a configuration create or change.
 func identities(s *Saver, c *Configuration, cached *map[string]bool) map[string]bool {
 	if *cached == nil {
 		*cached = map[string]bool{}
@@ -60,8 +59,8 @@ func identities(s *Saver, c *Configuration, cached *map[string]bool) map[string]
 	return *cached
 }
 
-// identityKey returns equal keys for calls that create or set the same object. spdk_tgt can load
-// only one of these calls.
+// identityKey returns equal keys for calls that create or set the same object, only one of which
+// spdk_tgt can load.
 func (s *Saver) identityKey(p place) string {
 	e, err := entryOf(p.call)
 	if err != nil {
@@ -73,10 +72,10 @@ func (s *Saver) identityKey(p place) string {
 	return p.subsystem + " " + compact(p.call)
 }
 
-// keep adds the listed calls of current to live. It places each added call after the call that
-// directly preceded it in current, and after all earlier calls that name the same objects. If live
+// keep adds the listed calls of current to live. It inserts each call after the call that directly
+// preceded it in current, and after all earlier calls that name the same objects. If live
 // configures the same object differently, the kept call replaces live's call, unless a call through
-// this proxy named the object. The result kept lists the calls that keep has added.
+// this proxy named the object. The result kept lists the calls that were added.
 func (s *Saver) keep(current, live *Configuration, list []place, seen changes) (merged *Configuration, kept []place) {
 	origin := live.Saved
 	origin.Kept = map[string]string{}
@@ -98,7 +97,7 @@ func (s *Saver) keep(current, live *Configuration, list []place, seen changes) (
 		}
 		merged.Subsystems = append(merged.Subsystems, sub)
 	}
-	for _, sub := range current.Subsystems { // subsystems that the target was built without
+	for _, sub := range current.Subsystems { // subsystems without which the target was built
 		if !have[sub.Name] && len(wanted[sub.Name]) > 0 {
 			calls := []json.RawMessage{}
 			for _, p := range wanted[sub.Name] {
@@ -171,7 +170,7 @@ func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, seen
 	return merged
 }
 
-// named reports whether a call through this proxy named, created or set a saved call's object.
+// named reports whether a call through this proxy named, created or set the object of a saved call.
 func (s *Saver) named(p place, seen changes) bool {
 	e, err := entryOf(p.call)
 	m, known := s.opts.Schema.Method(e.Method)
@@ -190,7 +189,7 @@ func isHost(n rpcschema.Name) bool { return n.Kind == "host-nqn" || n.Kind == "i
 // givesAccess reports whether the call admits hosts to an object.
 func (c Call) givesAccess() bool { return slices.ContainsFunc(c.Names, isHost) }
 
-// exported returns the call without host names.
+// exported returns the call without the names of hosts.
 func (c Call) exported() Call {
 	c.Names = slices.DeleteFunc(slices.Clone(c.Names), isHost)
 	return c

@@ -20,8 +20,7 @@ func namespaceCall(nqn, bdev string, nsid int) string {
 
 type params = map[string]any
 
-// calls lists the NVMe-oF calls in a saved file. Each is represented by its method and the last
-// name in it.
+// calls lists the NVMe-oF calls in a saved file, each by its method and the last name in it.
 func (w *world) calls(name string) (list []string) {
 	w.t.Helper()
 	for _, call := range compare(w.saver.opts.Schema, w.load(name), w.load(name)).describeAll(placesOf(w.load(name), "nvmf")) {
@@ -54,7 +53,7 @@ func without(config map[string][]string, calls ...string) map[string][]string {
 	return reduced
 }
 
-// If a new process lacks one namespace, that namespace stays in the file while changes to other
+// If a new process lacks a namespace, that namespace stays in the file while changes to other
 // objects are saved.
 func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 	w := newWorld(t)
@@ -73,7 +72,7 @@ func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 	assert.Contains(t, w.calls(Current), full[3])
 	assert.Len(t, w.saver.Status().Missing, 1)
 
-	w.open() // the next proxy reads in the file which calls the process lacked
+	w.open() // the next proxy reads from the file which calls the process lacked
 	w.save()
 	assert.False(t, w.saver.Status().Unsettled)
 	assert.Len(t, w.saver.Status().Missing, 1)
@@ -90,7 +89,7 @@ func TestMissingObjectCanBeRemoved(t *testing.T) {
 	for _, c := range []struct {
 		method string
 		params params
-		left   int // number of missing calls of nqn.a
+		left   int // number of missing calls for nqn.a
 	}{
 		{"nvmf_delete_subsystem", params{"nqn": "nqn.a"}, 0},
 		{"nvmf_subsystem_remove_ns", params{"nqn": "nqn.a", "nsid": 1}, 2},
@@ -117,7 +116,7 @@ func TestMissingObjectCanBeRemoved(t *testing.T) {
 	}
 }
 
-// If only the saved file contains the object that a call removes, Lacks finds the object by its
+// If a call removes an object that only the saved file contains, Lacks finds the object by its
 // name, or by the number that the method takes.
 func TestMissingObjectsAreFoundByNameOrNumber(t *testing.T) {
 	w := newWorld(t)
@@ -146,8 +145,8 @@ func TestMissingObjectsAreFoundByNameOrNumber(t *testing.T) {
 	}
 }
 
-// If changes could not be saved, the saver remembers them together with later ones, up to the limit
-// for one save.
+// Changes that could not be saved are remembered together with later changes, up to the limit for
+// one save.
 func TestRememberedChangesAreLimited(t *testing.T) {
 	earlier, now := newChanges(), newChanges()
 	for i := range maxTouched {
@@ -173,7 +172,7 @@ func TestRememberedChangesAreLimited(t *testing.T) {
 }
 
 // If calls recreate a missing export for another host, the saved file does not admit the earlier
-// host as well.
+// host.
 func TestRecreatedExportDoesNotAdmitEarlierHosts(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", exported())
@@ -232,7 +231,7 @@ func TestConflictingMissingCallsAreNotKept(t *testing.T) {
 }
 
 // A disk does not count as missing if it reappears under another SPDK release.
-func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
+func TestObjectThatReappearsInAnotherReleaseIsNotMissing(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", exported())
 	w.save()
@@ -248,13 +247,13 @@ func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
 }
 
 // Saved files contain digests of calls. Later versions of the proxy must compute the same digests,
-// no matter how a call is formatted.
-func TestDigestsOfCallsStayTheSame(t *testing.T) {
+// however calls are formatted.
+func TestCallDigestsDoNotDependOnFormatting(t *testing.T) {
 	assert.Equal(t, "3ad885f83567e214e3945228ee933be9", digest([]byte(`{"method":"x","params":{"a":1}}`)))
 	assert.Equal(t, digest([]byte(`{"method":"x","params":{"a":1}}`)), digest([]byte("{ \"method\": \"x\",\n\"params\": {\"a\": 1}}")))
 }
 
-// If the target's own configuration cannot be kept beside the saved file, the save has failed.
+// If the target's own configuration cannot be kept beside the saved file, the save fails.
 func TestUnwritableHeldFileFailsTheSave(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T) *world{
 		"a part is missing": func(t *testing.T) *world {

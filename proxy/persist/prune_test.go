@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After keep has been reduced, the excess versions are removed, but the newest and the oldest ones
+// After keep has been reduced, excess versions are removed, but the newest and the oldest versions
 // are kept.
 func TestSurplusVersionsAreRemoved(t *testing.T) {
 	for keep := 1; keep <= 4; keep++ {
@@ -42,8 +42,8 @@ func TestSurplusVersionsAreRemoved(t *testing.T) {
 	}
 }
 
-// Complete returns false before the target's process has been read, while something is missing from
-// the process, and for another process.
+// Complete returns false until the target's process has been read, while the process lacks
+// something, and for any other process.
 func TestCompleteDescribesTheTargetsProcess(t *testing.T) {
 	w := newWorld(t)
 	assert.False(t, w.saver.Complete(), "not known yet")

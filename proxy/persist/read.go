@@ -18,15 +18,15 @@ import (
 // An Ask makes one of the proxy's own calls to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target is one process of the target. Ask returns either a response from that process, never
-// from a later one, or an error.
+// A Target is one process of the target. Ask returns a response from this process, never from a
+// later process, or an error.
 type Target struct {
 	Ask     Ask
 	Release rpcschema.Release
 	Process string // see ProcessAt; determined before the first call
 }
 
-// ProcessAt returns a unique name for the process that created the socket. The name is derived from
+// ProcessAt returns a unique name for the process that created the socket. It derives the name from
 // the socket's inode, because SPDK creates a new socket at each start.
 func ProcessAt(socket string) (string, error) {
 	info, err := os.Stat(socket)
@@ -40,9 +40,9 @@ func ProcessAt(socket string) (string, error) {
 	return fmt.Sprintf("%x-%x-%d.%09d", st.Dev, st.Ino, st.Mtim.Sec, st.Mtim.Nsec), nil
 }
 
-// read reads the configuration of all subsystems as SPDK's save_config does. It sends the requests
-// concurrently, but SPDK may execute them in different polls; see readSteady. disableAutoExamine
-// has the same meaning as in Options.
+// read reads the configuration of all subsystems, as SPDK's save_config does. It sends the requests
+// concurrently, but SPDK may execute them in different polls; see readSteady. disableAutoExamine is
+// described in Options.
 func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuration, error) {
 	text, err := t.Ask(ctx, "framework_get_subsystems", nil)
 	if err != nil {
@@ -83,7 +83,7 @@ func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuratio
 	return c, nil
 }
 
-// subsystem decodes the calls in one response. It returns an error if spdk_tgt could not load them.
+// subsystem decodes the calls in a response. It returns an error if spdk_tgt could not load them.
 func subsystem(name string, text json.RawMessage, release rpcschema.Release) (Subsystem, error) {
 	s := Subsystem{Name: name}
 	if first := bytes.TrimLeft(text, " \t\r\n"); len(first) == 0 || first[0] != '[' && string(bytes.TrimSpace(text)) != "null" {

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// If a target reports no subsystems, the saver returns an error. Otherwise, it would save an empty
+// If a target reports no subsystems, the saver returns an error rather than saving an empty
 // configuration.
 func TestMissingSubsystemsAreAnError(t *testing.T) {
 	_, err := read(t.Context(), Target{Release: rpcschema.MustRelease("v26.05"), Ask: func(context.Context, string, map[string]any) (json.RawMessage, error) {

@@ -16,13 +16,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// journalName names the file that lists logical volumes whose deletion has begun but is not saved.
+// journalName is the name of the file that lists logical volumes whose deletion has begun but is
+// not yet saved.
 const journalName = "removing"
 
 // removing records, in memory and on disk, the deletions of logical volumes that the saved file
-// does not reflect yet. A deleted volume stays deleted when the target restarts, but the saved file
-// may still export the volume. Without the journal, this export would count as missing after a
-// crash.
+// does not yet reflect. A deleted volume stays deleted when the target restarts, but the saved file
+// may still export it. Without the journal, this export would count as missing after a crash.
 type removing struct {
 	folder *Folder
 
@@ -35,18 +35,18 @@ type removing struct {
 	written uint64 // version on disk
 }
 
-// A deletion is the deletion of one logical volume, alone or with its lvstore.
+// A deletion is the deletion of a logical volume, alone or with its lvstore.
 type deletion struct {
 	Names   []string `json:"names"` // all names of the volume
 	Store   string   `json:"lvstore"`
 	Disk    string   `json:"disk,omitempty"` // the bdev below the lvstore, if the lvstore is also deleted
 	Process string   `json:"process"`
 
-	ended bool // the call has ended
+	ended bool // whether the call has ended
 }
 
 // Removing durably records the logical volumes that a call may delete. It must be called before the
-// call, and end after the call. ask must query the target to which the call is sent.
+// call, and end must be called after the call. ask must query the target to which the call is sent.
 func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map[string]any, process string) (end func(), err error) {
 	var deleted map[string]*deletion
 	disk := "" // below a deleted lvstore
@@ -77,8 +77,8 @@ func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map
 	return end, s.removing.add(deleted)
 }
 
-// lvolsToDelete returns the logical volumes among the bdevs selected by params, keyed by UUID. If
-// the parameter with names an lvstore, lvolsToDelete returns only the volumes in that lvstore.
+// lvolsToDelete returns the logical volumes among the bdevs selected by params, by UUID. If the
+// parameter with names an lvstore, it returns only the volumes in that lvstore.
 func lvolsToDelete(ctx context.Context, ask Ask, params map[string]any, with spdkrpc.LvolStore) (map[string]*deletion, error) {
 	var bdevs []spdkrpc.BdevInfo
 	if err := askInto(ctx, ask, "bdev_get_bdevs", params, &bdevs); err != nil {
@@ -104,7 +104,7 @@ func askInto(ctx context.Context, ask Ask, method string, params map[string]any,
 	return json.Unmarshal(text, result)
 }
 
-// add records deletions, and returns once they are durable. Concurrent calls share one write.
+// add durably records deletions. Concurrent calls share a write.
 func (r *removing) add(deleted map[string]*deletion) error {
 	r.mu.Lock()
 	err := r.load()
@@ -117,7 +117,7 @@ func (r *removing) add(deleted map[string]*deletion) error {
 	return r.write()
 }
 
-// write writes the entries, unless they are on disk already.
+// write writes the entries, unless the file already contains them.
 func (r *removing) write() error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -172,7 +172,7 @@ func (r *removing) ended(deleted map[string]*deletion) {
 	}
 }
 
-// namesOf returns all names of the volumes in names whose deletion has begun.
+// namesOf returns all names of those volumes in names whose deletion has begun.
 func (r *removing) namesOf(names []rpcschema.Name) (others []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,7 +200,7 @@ func (r *removing) known() (map[string]deletion, error) {
 
 // settle determines which deletions were executed by a target process that is no longer running.
 // settled lists the UUIDs of the volumes whose entries can be dropped once the configuration is
-// saved. The other entries remain, because their lvstore may be only temporarily missing.
+// saved. The other entries remain, because their lvstores may be only temporarily missing.
 func settle(ctx context.Context, t Target, known map[string]deletion) (removals []removal, settled []string) {
 	for _, uuid := range slices.Sorted(maps.Keys(known)) {
 		d := known[uuid]
@@ -225,8 +225,9 @@ func settle(ctx context.Context, t Target, known map[string]deletion) (removals 
 }
 
 // storeIsKnown reports whether the lvstore of a volume that the target lacks is loaded or has been
-// deleted. The lvstore was deleted if the target itself has examined its disk, and found none.
-// storeIsKnown has no disk examined, because hosts may since have written an lvstore to it.
+// deleted. The lvstore has been deleted if the target itself has examined the disk without finding
+// it. storeIsKnown does not cause an examination, because hosts may since have written an lvstore
+// to the disk.
 func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	loaded := func() error {
 		_, err := ask(ctx, "bdev_lvol_get_lvstores", map[string]any{"uuid": d.Store})
@@ -246,7 +247,8 @@ func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	return err == nil || errors.Is(err, spdkrpc.NoSuchDevice)
 }
 
-// examines reports whether the target examines a disk by itself (all bdevs, or this one by name).
+// examines reports whether the target examines a disk by itself, because it examines all bdevs or
+// this one by name.
 func examines(ctx context.Context, ask Ask, disk string) bool {
 	var calls []entry
 	if askInto(ctx, ask, "framework_get_config", map[string]any{"name": "bdev"}, &calls) != nil {
@@ -257,8 +259,7 @@ func examines(ctx context.Context, ask Ask, disk string) bool {
 	})
 }
 
-// forget removes entries, and returns once they have left the file. A later proxy would otherwise
-// treat these deletions as new.
+// forget durably removes entries. A later proxy would otherwise treat these deletions as new.
 func (r *removing) forget(uuids []string) error {
 	if len(uuids) == 0 {
 		return nil

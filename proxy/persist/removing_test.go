@@ -24,7 +24,7 @@ func newRemoving(t *testing.T, dir string) *removing {
 }
 
 // A new proxy process reads the journal to learn which deletions had begun. The calls that began
-// them ended together with the previous proxy process.
+// them ended with the previous proxy process.
 func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
@@ -65,18 +65,18 @@ func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 	require.Error(t, newRemoving(t, dir).add(map[string]*deletion{"u6": {}}))
 }
 
-// After a restart, the state of the new target process shows which deletions the previous one
+// After a restart, the state of the new target process shows which deletions the previous process
 // executed.
 func TestInterruptedDeletionsAreResolvedAfterRestart(t *testing.T) {
 	absent, broken := &spdkrpc.Error{Kind: spdkrpc.NoSuchDevice}, errors.New("broken")
 	for name, c := range map[string]struct {
 		process  string
 		ended    bool
-		bdev     error            // the response to a query of the volume
-		store    []error          // the responses to queries of its lvstore
-		disk     string           // the disk below an lvstore to be deleted
+		bdev     error            // response to a query of the volume
+		store    []error          // responses to queries of the volume's lvstore
+		disk     string           // disk below an lvstore to be deleted
 		config   string           // the target's configuration; by default, it examines the disk
-		others   map[string]error // the responses to the disk's query and to the wait
+		others   map[string]error // responses to the disk's query and to the wait
 		removed  bool
 		settled  bool
 		question int
@@ -130,7 +130,7 @@ func TestInterruptedDeletionsAreResolvedAfterRestart(t *testing.T) {
 	}
 }
 
-// Deleting an lvstore is recorded as a deletion of each of its volumes.
+// The deletion of an lvstore is recorded as a deletion of each of its volumes.
 func TestDeletionOfAnLvstoreIsRecorded(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))

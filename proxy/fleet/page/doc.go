@@ -1,5 +1,5 @@
-// Package page serves the output of spdk-proxy fleet as a web page on this host, only to the person
-// who runs the command.
+// Package page serves the output of spdk-proxy fleet as a web page on this host, but only to the
+// person who runs the command.
 //
-// The package must not depend on how storage servers are read.
+// The package must not depend on the way storage servers are read.
 package page

@@ -23,8 +23,8 @@ var files embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{"safe": printable.String}).ParseFS(files, "files/*.html"))
 
-// A Page is a handler that serves a fleet. Its URL contains a secret, because other users of this
-// host can connect to the same address.
+// A Page is a handler that serves the page for a fleet. The page's URL contains a secret, because
+// other users of this host can connect to the same address.
 type Page struct {
 	interval time.Duration
 	read     func() *terminal.Fleet
@@ -35,7 +35,7 @@ type Page struct {
 	mu      sync.Mutex
 	latest  *terminal.Fleet
 	ended   time.Time     // when the latest read ended
-	reading chan struct{} // closed when the current read ends; nil if none is running
+	reading chan struct{} // closed when the current read ends; nil if there is none
 }
 
 type file struct {
@@ -43,8 +43,8 @@ type file struct {
 	text []byte
 }
 
-// New returns a Page for a listener at address. Calls of read never overlap, and each begins at
-// least interval after the previous one has ended.
+// New returns a Page for a listener at address. Calls of read never overlap; each begins at least
+// interval after the end of the previous call.
 func New(address *net.TCPAddr, interval time.Duration, read func() *terminal.Fleet) *Page {
 	p := &Page{interval: interval, read: read, root: "/" + rand.Text() + "/", files: map[string]file{}}
 	// Refuse all other names that resolve to this host, because another site may control them.
@@ -54,21 +54,21 @@ func New(address *net.TCPAddr, interval time.Duration, read func() *terminal.Fle
 	for name, kind := range map[string]string{"page.js": "text/javascript; charset=utf-8", "page.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"} {
 		text, err := files.ReadFile("files/" + name)
 		if err != nil {
-			panic(err) // cannot happen: the files are compiled in
+			panic(err) // impossible: the files are compiled in
 		}
 		p.files[name] = file{kind: kind, text: text}
 	}
 	return p
 }
 
-// URL returns the address of the page, including the secret.
+// URL returns the URL of the page, including the secret.
 func (p *Page) URL() string { return "http://" + p.hosts[0] + p.root }
 
 // policy permits only the page's own files and requests.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
 
-// ServeHTTP serves the page and its files. It accepts only the host and the path in the address
-// that URL returns, so that pages on other sites cannot access it.
+// ServeHTTP serves the page and its files. It accepts only the hosts and the path in the page's
+// URL, so that other sites' pages cannot access it.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -116,8 +116,8 @@ func (p *Page) name(r *http.Request) (name string, permitted bool) {
 	return path[len(p.root):], true
 }
 
-// fresh returns a state of the fleet that is not older than the interval. If necessary, it waits
-// for the current read, or starts one. It returns nil if ctx ends first.
+// fresh returns the state of the fleet, which is at most as old as the interval. If necessary, it
+// waits for the current read, or starts one. It returns nil if ctx ends first.
 func (p *Page) fresh(ctx context.Context) *terminal.Fleet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,11 +148,11 @@ func (p *Page) fresh(ctx context.Context) *terminal.Fleet {
 	return p.latest
 }
 
-// A view is the data for the templates.
+// A view contains the data for the templates.
 type view struct {
 	Columns []string
 	Fleet   *terminal.Fleet // nil until the first read ends
-	Seconds float64         // time between two refreshes
+	Seconds float64         // interval between refreshes
 }
 
 func (p *Page) write(w http.ResponseWriter, name string, f *terminal.Fleet) {

@@ -36,8 +36,8 @@ func get(p *Page, method, host, path string) *httptest.ResponseRecorder {
 	return w
 }
 
-// The page refuses requests by another site, which must use its own host name (DNS rebinding), and
-// by other users of this host, who do not have the secret.
+// The page refuses requests from other sites, which must use their own host names (DNS rebinding),
+// and from other users of this host, who do not know the secret.
 func TestPageRefusesOtherAddresses(t *testing.T) {
 	p := New(address, time.Second, func() *terminal.Fleet { return fleetOf("a") })
 	root := strings.TrimPrefix(p.URL(), "http://127.0.0.1:8080")

@@ -1,6 +1,6 @@
 // Package identity determines which calls in a saved configuration create or set the same object.
 //
-// Package identity must not depend on where calls are saved, or on how package persist resolves
+// The package must not depend on where calls are saved, or on how package persist resolves
 // conflicts between calls.
 package identity
 
@@ -13,9 +13,9 @@ import (
 
 // identifiedBy lists, for each method, the parameters that identify what a call creates or sets.
 // Methods that are identified by their required parameters are not listed. Calls with equal
-// identifying parameters conflict. Of two calls of iscsi_create_initiator_group with the same tag,
-// spdk_tgt loads only the first, even if their initiators differ. An empty list means that the
-// target has only one setting of this kind. In "a.b", b is a member of the object a.
+// identifying parameters conflict: for example, of two calls of iscsi_create_initiator_group with
+// the same tag, spdk_tgt loads only the first, even if their initiators differ. An empty list means
+// that the target has only one setting of this kind. In "a.b", b is a member of the object a.
 var identifiedBy = map[string][]string{
 	"accel_assign_opc":                 {"opname"},
 	"accel_crypto_key_create":          {"name"},
@@ -73,11 +73,11 @@ var losesMembers = map[string]bool{"bdev_raid_create": true, "iscsi_create_targe
 // change made by a call.
 func LosesMembers(method string) bool { return losesMembers[method] }
 
-const maxNames = 4096 // no SPDK call contains more parameters
+const maxNames = 4096 // more than any SPDK call contains
 
-// Of identifies the object that a call creates or sets, by the call's method and parameters. Calls
-// with equal results conflict, because spdk_tgt can load only one of them. Of returns "" if the
-// object is unknown.
+// Of identifies the object that a call creates or sets by the call's method and parameters. Calls
+// with equal results conflict, because spdk_tgt can load only one of them. If the object is
+// unknown, Of returns "".
 func Of(schema *rpcschema.Document, method string, params map[string]any) string {
 	object := map[string]any{}
 	m, known := schema.Method(method)

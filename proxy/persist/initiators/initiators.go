@@ -1,11 +1,11 @@
 // Package initiators determines which iSCSI initiators the calls in a saved configuration admit.
 //
-// Package initiators must not depend on how calls are saved, or on which of them the target lacks.
+// The package must not depend on how calls are saved, or on which of them the target lacks.
 package initiators
 
 import "encoding/json"
 
-// Methods of the calls with which SPDK saves iSCSI exports.
+// SPDK saves iSCSI exports as calls of these methods.
 const (
 	createTargetNode     = "iscsi_create_target_node"
 	createInitiatorGroup = "iscsi_create_initiator_group"
@@ -14,8 +14,8 @@ const (
 // An Export describes a saved iSCSI target node or initiator group.
 type Export struct {
 	Method     string
-	IQN        string   // of the target node
-	Tag        int32    // of the initiator group
+	IQN        string   // IQN of the target node
+	Tag        int32    // tag of the initiator group
 	Initiators []string // the initiators in the group, or those that may log in to the target node
 }
 
@@ -31,9 +31,9 @@ type call struct {
 	} `json:"params"`
 }
 
-// Exports describes the target nodes and initiator groups that the given calls create. all are the
-// calls of the whole configuration, which contain the initiator groups of the target nodes. text
-// returns a call's JSON text.
+// Exports describes the target nodes and initiator groups that these calls create. all contains the
+// calls of the whole configuration, including those that create the target nodes' initiator groups.
+// text returns the JSON text of a call.
 func Exports[T any](calls, all []T, text func(T) json.RawMessage) (list []Export) {
 	var groups map[int32][]string
 	for _, x := range calls {
@@ -57,7 +57,7 @@ func Exports[T any](calls, all []T, text func(T) json.RawMessage) (list []Export
 	return list
 }
 
-// groupsIn returns the initiators in each initiator group that the calls create, by tag.
+// groupsIn returns the initiators in each initiator group that these calls create, by tag.
 func groupsIn[T any](calls []T, text func(T) json.RawMessage) map[int32][]string {
 	groups := map[int32][]string{}
 	for _, x := range calls {

@@ -1,8 +1,8 @@
 // Package layers determines what a bdev consists of: whether it is a logical volume, or a partition
 // on a logical volume or on a disk.
 //
-// Package layers must not depend on how its results are used: package persist decides which bdevs
-// the target examines.
+// The package must not depend on how its results are used: package persist decides which bdevs the
+// target examines.
 package layers
 
 import (
@@ -20,7 +20,7 @@ import (
 
 // Layers caches information about bdevs during one read of the target's configuration.
 type Layers struct {
-	Disks []string // the disks below the partitions that WithoutVolumes has returned
+	Disks []string // disks below the partitions that WithoutVolumes has returned
 	ask   Ask
 	known map[string][]string // see stack
 }
@@ -32,7 +32,7 @@ type Ask = func(ctx context.Context, method string, params map[string]any) (json
 func New(ask Ask) *Layers { return &Layers{ask: ask, known: map[string][]string{}} }
 
 // WithoutVolumes returns the names of bdevs that are neither logical volumes nor partitions on
-// them. It adds the disks of partitions to Disks.
+// them. It adds the disks that contain the partitions to Disks.
 func (l *Layers) WithoutVolumes(ctx context.Context, names []string) (kept []string, err error) {
 	for _, name := range names {
 		disks, known := l.known[name]
@@ -53,8 +53,8 @@ func (l *Layers) WithoutVolumes(ctx context.Context, names []string) (kept []str
 // maxLayers limits the depth of partitions within partitions.
 const maxLayers = 8
 
-// stack returns a bdev and, if it is a partition, the disks below it. It returns an empty list if
-// one of these is a logical volume. If a bdev does not exist, stack considers only its name.
+// stack returns a bdev and, if it is a partition, the disks below it. If one of these is a logical
+// volume, stack returns an empty list. If a bdev does not exist, stack considers only its name.
 func (l *Layers) stack(ctx context.Context, name string, depth int) ([]string, error) {
 	text, err := l.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
@@ -90,8 +90,8 @@ func (l *Layers) stack(ctx context.Context, name string, depth int) ([]string, e
 	return []string{name}, nil
 }
 
-// NamesVolume reports whether a name can refer to a logical volume (a UUID or lvstore/name), or
-// to a partition on one.
+// NamesVolume reports whether a name can refer to a logical volume (a UUID or lvstore/name), or to
+// a partition on a logical volume.
 func NamesVolume(name string) bool {
 	id, _, _ := strings.Cut(name, "p")
 	return uuid.Validate(id) == nil || strings.Contains(name, "/")

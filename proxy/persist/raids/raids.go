@@ -1,8 +1,7 @@
 // Package raids lists the target's RAIDs with a superblock, and finds those that a restart would
 // not restore.
 //
-// Package raids must not depend on how the configuration is read or saved: package persist does
-// both.
+// The package must not depend on how the configuration is read or saved: package persist does both.
 package raids
 
 import (
@@ -16,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Raid is a RAID with a superblock. SPDK does not save such a RAID in its configuration. SPDK
-// finds the superblock when it examines the disks.
+// A Raid is a RAID with a superblock. SPDK does not save it in its configuration, because it finds
+// the superblock when it examines the disks.
 type Raid struct {
 	Name  string
 	Disks []string
@@ -26,7 +25,7 @@ type Raid struct {
 // Ask makes a call to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// List lists the RAIDs with a superblock. Removed disks are omitted.
+// List lists the RAIDs with a superblock, without their removed disks.
 func List(ctx context.Context, ask Ask) (list []Raid, err error) {
 	var raids []struct {
 		Name       string `json:"name"`
@@ -60,30 +59,31 @@ func List(ctx context.Context, ask Ask) (list []Raid, err error) {
 	return list, nil
 }
 
-// A Cause is why SPDK does not restore a RAID.
+// A Cause is the reason why SPDK does not restore a RAID.
 type Cause string
 
 const (
-	// NewUUID means that the disk gets another UUID at each start. The superblock lists the UUIDs
-	// of the RAID's disks.
+	// NewUUID means that the disk gets a new UUID at each start, while the RAID's superblock lists
+	// the UUIDs of its disks.
 	NewUUID Cause = "uuid"
 	// NoContent means that the disk loses its content when the target ends.
 	NoContent Cause = "content"
 	// Removed means that the RAID has no superblock and has lost a disk. SPDK saves a placeholder
-	// name for the disk, and after a restart, it waits for a bdev with this name.
+	// name for the disk, and waits for a bdev with this name after a restart.
 	Removed Cause = "removed"
 )
 
-// removedDisk is the prefix of the names that SPDK saves in place of disks that a RAID has lost.
+// removedDisk is the prefix of the placeholder names that SPDK saves for disks that a RAID has
+// lost.
 const removedDisk = "removed_base_bdev_"
 
-// A Lost names a RAID that a restart would not restore, and one of the disks that prevent it.
+// A Lost names a RAID that a restart would not restore, and one of the disks that cause this.
 type Lost struct {
 	Raid, Disk string
 	Cause      Cause
 }
 
-// Reason returns a sentence that explains the cause and what to do.
+// Reason returns a sentence that explains the cause and the remedy.
 func (l Lost) Reason() string {
 	switch l.Cause {
 	case NewUUID:
@@ -95,9 +95,9 @@ func (l Lost) Reason() string {
 	}
 }
 
-// causes maps each method that creates disks to the reason why a RAID on such disks is lost. For
-// NewUUID, this applies only if the saved call contains no uuid: SPDK saves the UUIDs of io_uring
-// bdevs since v24.05, and those of AIO bdevs since v24.09.
+// causes maps each method that creates disks to the reason why a RAID on such disks is lost.
+// NewUUID applies only if the saved call contains no uuid: SPDK saves the UUIDs of io_uring bdevs
+// since v24.05, and those of AIO bdevs since v24.09.
 var causes = map[string]Cause{
 	"bdev_aio_create":    NewUUID,
 	"bdev_uring_create":  NewUUID,
@@ -105,12 +105,12 @@ var causes = map[string]Cause{
 	"bdev_null_create":   NoContent,
 }
 
-// fewest is the smallest number of disks from which SPDK can create a RAID.
+// fewest is the minimum number of disks with which SPDK can create a RAID.
 var fewest = map[string]int{"raid1": 2, "raid5f": 3}
 
 // Padded returns a call of bdev_raid_create that SPDK can load. If the list of disks is too short,
-// Padded adds placeholder names, as SPDK itself does since v24.05. SPDK then waits for disks with
-// these names. Padded returns other calls unchanged.
+// Padded adds placeholder names, for which SPDK then waits, as SPDK itself does since v24.05.
+// Padded returns other calls unchanged.
 func Padded(call json.RawMessage) json.RawMessage {
 	var c struct {
 		Method string         `json:"method"`
@@ -135,9 +135,9 @@ func Padded(call json.RawMessage) json.RawMessage {
 	return text
 }
 
-// Unrestorable lists the RAIDs that the calls saved for subsystem bdev would not restore. The
-// parameter superblock lists the RAIDs with a superblock, which these calls do not contain.
-// Unrestorable considers only the disks themselves, not the bdevs below them.
+// Unrestorable lists the RAIDs that a restart would not restore from the calls saved for subsystem
+// bdev. superblock lists the RAIDs with a superblock, for which there are no calls. Unrestorable
+// considers only the disks themselves, not the bdevs below them.
 func Unrestorable(superblock []Raid, calls []json.RawMessage) (lost []Lost) {
 	disks := map[string]Cause{}
 	for _, call := range calls {
