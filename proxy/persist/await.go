@@ -29,7 +29,6 @@ var (
 	errChosen = errors.New("spdk_tgt has not yet loaded the configuration chosen by an administrator: restart it, or drop the choice (spdkgate_config_save with accept_loss)")
 )
 
-// An attempt is an attempt to save the configuration.
 type attempt struct {
 	number  uint64 // number of this attempt
 	changes uint64 // number of changes that it tried to save

@@ -33,7 +33,6 @@ type removal struct {
 	params map[string]any // scalar parameters
 }
 
-// note records a call in c.
 func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[string]any, others []string) {
 	removesHost := m != nil && m.Removes && slices.ContainsFunc(names, func(n rpcschema.Name) bool { return n.Kind == "host-nqn" })
 	for _, n := range names {

@@ -62,7 +62,6 @@ func (c comparison) describeAll(list []place) (calls []Call) {
 	return calls
 }
 
-// A place identifies a call in a configuration.
 type place struct {
 	subsystem string
 	index     int // index in its subsystem
@@ -121,7 +120,6 @@ func compact(call json.RawMessage) string {
 	return b.String()
 }
 
-// same reports whether both configurations contain the same calls.
 func (c comparison) same(a, b *Configuration) bool {
 	return a.calls() == b.calls() && len(c.missing(a, b)) == 0
 }

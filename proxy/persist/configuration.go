@@ -34,7 +34,6 @@ type Subsystem struct {
 	Calls []json.RawMessage `json:"config"`
 }
 
-// An entry is a decoded call of a configuration.
 type entry struct {
 	Method string         `json:"method"`
 	Params map[string]any `json:"params"`
@@ -97,7 +96,6 @@ func (c *Configuration) text() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// calls returns the number of calls.
 func (c *Configuration) calls() (n int) {
 	for _, s := range c.Subsystems {
 		n += len(s.Calls)

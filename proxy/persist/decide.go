@@ -12,7 +12,6 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/raids"
 )
 
-// An outcome is the result of an attempt to save.
 type outcome struct {
 	cost      time.Duration       // duration of the read
 	process   string              // process with the configuration that was read

@@ -183,7 +183,6 @@ func (s *Saver) named(p place, seen changes) bool {
 		slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Required && seen.names[scalar(e.Params[p.Name])] })
 }
 
-// isHost reports whether a name identifies a host.
 func isHost(n rpcschema.Name) bool { return n.Kind == "host-nqn" || n.Kind == "initiator" }
 
 // givesAccess reports whether the call admits hosts to an object.

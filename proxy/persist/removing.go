@@ -184,7 +184,6 @@ func (r *removing) namesOf(names []rpcschema.Name) (others []string) {
 	return others
 }
 
-// known returns all deletions that have begun.
 func (r *removing) known() (map[string]deletion, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

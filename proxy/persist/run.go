@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// The minimum time between two reads is pauseFactor times the duration of the last read,
-	// because SPDK does nothing else while it is reporting its configuration.
+	// After a read, the saver pauses for at least pauseFactor times the read's duration, because
+	// SPDK does nothing else while it reports its configuration.
 	pauseFactor = 50
 	maxRetry    = 15 * time.Second
-	// missingInterval is the time between two reads of a target that lacks saved objects. The saver
-	// reads such a target repeatedly, because a disk may reappear without a call through the proxy.
+	// missingInterval is the interval between reads of a target that lacks saved objects. The saver
+	// repeats these reads because a disk may reappear without a call through the proxy.
 	missingInterval = 15 * time.Second
 )
 
 // Run saves the configuration until ctx ends: at the start, because there may have been earlier
-// changes; after each change; and after a restart of the target. When ctx ends, Run saves unsaved
-// changes within finalTimeout.
+// changes; after each change; and after a restart of the target. When ctx ends, Run saves any
+// unsaved changes within finalTimeout.
 func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	watch := time.NewTicker(s.opts.Watch)
 	defer watch.Stop()
@@ -64,7 +64,7 @@ func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 }
 
 // due returns how long to wait before saving. A save is due Options.After after the last change,
-// but at most Options.AtLatest after the first one. Both times are longer after a slow read.
+// but at most Options.AtLatest after the first. Both times are longer after a slow read.
 func (s *Saver) due() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Options configures a Saver. A zero duration means the default.
+// Options configures a Saver. A zero duration selects the default.
 type Options struct {
 	Folder *Folder
 	Schema *rpcschema.Document
@@ -24,19 +24,19 @@ type Options struct {
 	// Process returns the name of the process behind the socket; see ProcessAt.
 	Process func() (string, error)
 	Log     *slog.Logger
-	// DisableAutoExamine makes the saved configuration turn off bdev_auto_examine, so that the
-	// target does not load lvstores and RAIDs that hosts write into their volumes.
+	// DisableAutoExamine makes the saved configuration disable bdev_auto_examine, so that the
+	// target does not load lvstores and RAIDs that hosts write to their volumes.
 	DisableAutoExamine bool
 
-	After    time.Duration // how long to wait for further changes; 0 means 2 s
-	AtLatest time.Duration // maximum wait before a save; 0 means 15 s
-	Retry    time.Duration // wait after the first failure; 0 means 1 s
-	Watch    time.Duration // interval of checks for a new process; 0 means 5 s
-	Wait     time.Duration // maximum wait of AwaitSaved; 0 means 10 s
-	// Settle applies when parts of the target's configuration disappear without a call through this
-	// proxy. The saver considers these parts removed only if the target has kept running for this
-	// time, because a stopping target may still respond. 0 means 100 s, longer than systemd's
-	// default stop timeout.
+	After    time.Duration // wait for further changes; 0 selects 2 s
+	AtLatest time.Duration // maximum wait before a save; 0 selects 15 s
+	Retry    time.Duration // wait after the first failure; 0 selects 1 s
+	Watch    time.Duration // interval of checks for a new process; 0 selects 5 s
+	Wait     time.Duration // maximum wait of AwaitSaved; 0 selects 10 s
+	// Settle applies if parts of the target's configuration disappear without a call through this
+	// proxy. They count as removed only after the target has kept running for this time, because a
+	// stopping target may still respond. 0 selects 100 s, longer than systemd's default stop
+	// timeout.
 	Settle time.Duration
 }
 
@@ -50,18 +50,18 @@ type Saver struct {
 	opts Options
 	wake chan struct{}
 
-	// comparedProcess is the process whose configuration was compared with the saved one.
+	// comparedProcess is the process with the configuration that was compared with the saved one.
 	comparedProcess atomic.Pointer[string]
 	backoff         atomic.Pointer[backoff] // nil if no comparison has failed
 
-	exclusive chan struct{} // contains one element while the target or the directory is in use
+	exclusive chan struct{} // contains an element while the target or the directory is in use
 	suspect   suspect
 	choice    choiceReader
 	removing  removing
 
-	changesWait atomic.Pointer[chan struct{}] // nil if changes do not have to wait; see hold
+	changesWait atomic.Pointer[chan struct{}] // nil if changes need not wait; see hold
 	firstWait   atomic.Pointer[chan struct{}] // the same for calls that wait for their save
-	awaited     bool                          // a call awaits the save; guarded by exclusive
+	awaited     bool                          // whether a call awaits the save; guarded by exclusive
 
 	mu        sync.Mutex
 	decidedOn time.Time // the choice of the current file that the last save took into account
@@ -100,13 +100,13 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// Before compares a new target process's configuration with the saved one. It must be called before
-// each call that changes the target, because after the first change, the saver could not
+// Before compares the configuration of a new target process with the saved one. It must be called
+// before each call that changes the target, because after the first change, the saver could not
 // distinguish lost objects from objects removed by the call. If the comparison fails, Before
-// returns anyway. In that case, a later comparison may find more calls missing.
+// returns anyway, and a later comparison may find more calls missing.
 //
-// Before returns the name of the process to which the call will be sent, or of an earlier one; see
-// AwaitSaved. The caller must set the parameter first if it will wait for the save.
+// Before returns the name of the process to which the call will be sent, or of an earlier process;
+// see AwaitSaved. first must be set if the caller will wait for the save.
 func (s *Saver) Before(ctx context.Context, first bool) (process string) {
 	process, _ = s.opts.Process()
 	if first {
@@ -135,7 +135,7 @@ func (s *Saver) compareFirst(ctx context.Context) {
 	}
 }
 
-// A backoff defines how long calls skip the comparison after a comparison has failed.
+// A backoff controls how long calls skip the comparison after it has failed.
 type backoff struct {
 	process string
 	until   time.Time
@@ -150,7 +150,7 @@ func (s *Saver) backsOff() bool {
 	return process == b.process
 }
 
-// exclusively calls the function do while no other goroutine uses the target or the directory.
+// exclusively calls do while no other goroutine uses the target or the directory.
 func (s *Saver) exclusively(ctx context.Context, do func() error) error {
 	select {
 	case s.exclusive <- struct{}{}:
@@ -167,7 +167,7 @@ func (s *Saver) processCompared() bool {
 	return err == nil && compared != nil && *compared == process
 }
 
-// Changed records a call that has ended and may have changed the target. Run then saves soon.
+// Changed reports a call that has ended and may have changed the target, so that Run saves soon.
 func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	m, _ := s.opts.Schema.Method(method)
@@ -179,7 +179,6 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	})
 }
 
-// changed records a change and triggers a save.
 func (s *Saver) changed(note func(since *changes)) {
 	s.mu.Lock()
 	now := time.Now()
@@ -197,7 +196,7 @@ func (s *Saver) changed(note func(since *changes)) {
 }
 
 // Save saves the target's configuration immediately. If acceptLoss is set, it replaces the saved
-// configuration even if parts of that are missing from the target. The old file is then set aside.
+// configuration even if the target lacks parts of it, and sets the old file aside.
 func (s *Saver) Save(ctx context.Context, acceptLoss bool) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -246,7 +245,7 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	return nil
 }
 
-// logFailure logs an error when it first occurs, and the first success after it.
+// logFailure logs an error when it first occurs, and logs the first success after it.
 func (s *Saver) logFailure(err error) {
 	switch {
 	case err == nil && s.err != nil:

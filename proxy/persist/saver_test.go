@@ -43,8 +43,8 @@ func TestSavedFileHasSPDKsFormat(t *testing.T) {
 	assert.NotContains(t, w.log.String(), canary)
 }
 
-// SPDK saves limits on logical volumes before the call that waits for these volumes, and RAIDs
-// after their base bdevs. spdk_tgt cannot load a file in either order.
+// SPDK saves limits on logical volumes before the call that waits for the volumes, and RAIDs after
+// their base bdevs. spdk_tgt cannot load a file with either order.
 func TestSavedOrderIsCorrected(t *testing.T) {
 	w := newWorld(t)
 	call := func(method, name string) string {
@@ -70,7 +70,7 @@ func TestSavedOrderIsCorrected(t *testing.T) {
 }
 
 // Volumes deleted between the last save and a crash delay the target's start by less than a minute,
-// plus one second for each volume. A volume with both a limit and a histogram needs only one wait.
+// plus one second per volume. A volume with both a limit and a histogram needs only one wait.
 func TestWaitsForVolumesAreLimited(t *testing.T) {
 	w := newWorld(t)
 	var calls []string
@@ -134,8 +134,8 @@ func TestRecentVersionsAreCloserTogether(t *testing.T) {
 	assert.Greater(t, newest.Sub(oldest), 5*time.Hour, "%v", names)
 }
 
-// If a target starts without objects, its configuration never replaces the one that was saved from
-// the previous process.
+// The configuration of a target that starts without objects never replaces the configuration saved
+// from the previous process.
 func TestEmptyTargetDoesNotReplaceSavedFile(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -180,7 +180,7 @@ func TestLossOfObjectsCanBeAccepted(t *testing.T) {
 	assert.Empty(t, w.knows(Current))
 	assert.NotContains(t, w.files(), Held)
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(w.aside(asideReplaced)))
-	for i := range 20 { // the file set aside is never pruned
+	for i := range 20 { // the file that was set aside is never pruned
 		w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k`+string(rune('a'+i))+`","path":"/k"}}`)
 		require.NoError(t, w.saver.Save(t.Context(), true))
 	}
@@ -198,7 +198,7 @@ func (w *world) first(word string) string {
 
 // If three processes run one after another, and each lacks the others' objects, the saved file
 // contains the objects of all three.
-func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
+func TestSavedFileContainsTheObjectsOfAllProcesses(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	other := empty()
@@ -225,8 +225,8 @@ func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 	assert.Empty(t, w.load(Current).Saved.Kept)
 }
 
-// A stopping target may still respond after it has removed its subsystems, so the saver does not
-// drop missing objects immediately.
+// A stopping target may still respond after removing its subsystems, so the saver does not drop
+// missing objects immediately.
 func TestMissingObjectsAreKeptAtFirst(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -329,8 +329,8 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 	})
 }
 
-// Different releases write members differently, so objects are identified by name.
-func TestObjectsKeepTheirIdentityInANewRelease(t *testing.T) {
+// Releases write members differently, so objects are identified by name.
+func TestObjectsAreIdentifiedByNameAcrossReleases(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.mu.Lock()
@@ -352,7 +352,7 @@ func TestObjectsKeepTheirIdentityInANewRelease(t *testing.T) {
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
 }
 
-// A target that has stopped counts as a failure only if there are unsaved changes.
+// A stopped target counts as a failure only if there are unsaved changes.
 func TestStoppedTargetIsNotAFailure(t *testing.T) {
 	for name, end := range map[string]func(f *fakeTarget){
 		"away":                             func(f *fakeTarget) { f.down = errors.New("gone") },

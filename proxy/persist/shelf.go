@@ -12,9 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file implements the `spdk-proxy saved` commands, which also work while a proxy is running.
+// These functions are for the `spdk-proxy saved` commands, which also work while a proxy is
+// running.
 
-// ErrNothingHeld means that there is no Held file, because the target has all objects in the
+// ErrNothingHeld means that there is no Held file, because the target contains all objects in the
 // current file.
 var ErrNothingHeld = errors.New("the target had all of the saved configuration when they were last compared")
 
@@ -30,8 +31,8 @@ type Saved struct {
 	Chosen time.Time
 }
 
-// List describes the current file, the file Held, the previous versions (newest first), and the
-// files that were set aside, in this order.
+// List describes, in this order, the current file, the file Held, the previous versions (newest
+// first), and the files that were set aside.
 func (f *Folder) List() ([]Saved, error) {
 	list, err := f.disk.List()
 	if err != nil {
@@ -52,7 +53,7 @@ func (f *Folder) List() ([]Saved, error) {
 		s := Saved{Name: info.Name(), Time: info.ModTime().UTC(), Damaged: damaged}
 		if c != nil {
 			s.Release, s.Calls = c.Saved.Release, c.calls()
-			if c.Saved.Chosen != nil && s.Name == Current { // the file's time is that of the choice, not of the save
+			if c.Saved.Chosen != nil && s.Name == Current { // the file's time is when it was chosen, not when it was saved
 				s.Chosen = c.Saved.Chosen.At
 				if !c.Saved.Time.IsZero() {
 					s.Time = c.Saved.Time.UTC()
@@ -112,9 +113,9 @@ func (f *Folder) get(name string) (*Configuration, error) {
 }
 
 // Prepare checks that spdk_tgt can load the current file at its start, and returns the number of
-// calls in it. If there are no files yet, Prepare creates a file without calls. Without a file,
-// spdk_tgt would exit (since v24.05) or start silently (before v24.05). If the current file is
-// damaged, or is missing although other files exist, the error states what to do.
+// calls in it. If there are no files yet, Prepare creates a file without calls, because without a
+// file, spdk_tgt would exit (since v24.05) or start silently (before v24.05). If the current file
+// is damaged, or is missing although other files exist, the error states the remedy.
 func (f *Folder) Prepare() (calls int, err error) {
 	unlock, err := f.disk.Lock()
 	if err != nil {

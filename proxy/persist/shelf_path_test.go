@@ -12,7 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
-// spdk_tgt loads only files in this directory, to which no other user can write.
+// Only files in this directory, to which no other user can write, become the target's
+// configuration.
 func TestOnlyFilesInTheDirectoryAreUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	f, err := OpenFolder(dir, 1)

@@ -90,7 +90,8 @@ func TestUnreadableFileIsNotOmittedFromTheList(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	require.NoError(t, os.Chmod(filepath.Join(w.dir, Current), 0))
-	// Without these capabilities, even root cannot read the file. The thread ends with this test.
+	// Without these capabilities, even root cannot read the file. The locked thread ends with this
+	// test.
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData

@@ -13,16 +13,16 @@ import (
 type Status struct {
 	File    string
 	Held    string    // path of the configuration of a target that lacks parts of File
-	SavedAt time.Time // time of File; zero before File is first read or written
-	Pending bool      // there are unsaved changes
-	// Missing lists the calls in File that the target lacks. The missing calls stay in File.
+	SavedAt time.Time // modification time of File; zero before File is first read or written
+	Pending bool      // whether there are unsaved changes
+	// Missing lists the calls in File that the target lacks. They stay in File.
 	Missing      []Call
-	MissingISCSI []initiators.Export // the iSCSI target nodes and initiator groups among Missing
-	// Unsettled means that the running process once contained the missing calls, and that no call
-	// through this proxy has removed them. If the target keeps running, they will count as removed.
+	MissingISCSI []initiators.Export // the iSCSI target nodes and initiator groups in Missing
+	// Unsettled means that the running process once had the missing calls, and that no call through
+	// this proxy removed them. If the target keeps running, they will count as removed.
 	Unsettled bool
-	// Failed means that the last attempt failed; the log contains the reason. An unreachable target
-	// does not count as a failure unless there are unsaved changes.
+	// Failed means that the last attempt failed, for a reason stated in the log. An unreachable
+	// target counts as a failure only if there are unsaved changes.
 	Failed bool
 	// NotRestorable lists the target's RAIDs that a restart would not restore.
 	NotRestorable []raids.Lost
@@ -31,8 +31,8 @@ type Status struct {
 	Chosen time.Time
 }
 
-// Complete reports whether the target's running process contains every saved object. Complete also
-// returns false while that is unknown.
+// Complete reports whether the target's running process contains every saved object. It returns
+// false if this is unknown.
 func (s *Saver) Complete() bool {
 	if !s.processCompared() {
 		return false
@@ -41,20 +41,21 @@ func (s *Saver) Complete() bool {
 	return !now.SavedAt.IsZero() && len(now.Missing) == 0
 }
 
-// Status returns the state after the last attempt to save, or the last Folder.Use if that is later.
+// Status returns the state after the last attempt to save or the last Folder.Use, whichever is
+// later.
 func (s *Saver) Status() Status {
 	chosen, saved := s.choice.read(s.opts.Folder)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.status
 	now.Pending, now.Failed = s.changes != s.saved, s.err != nil
-	if !chosen.IsZero() && !chosen.Equal(s.decidedOn) { // the next save determines whether the target has loaded it
+	if !chosen.IsZero() && !chosen.Equal(s.decidedOn) { // the next save determines whether the target has loaded the file
 		now.Chosen, now.SavedAt = chosen, saved
 	}
 	return now
 }
 
-// unrestorable lists the RAIDs that the configuration does not restore.
+// unrestorable lists the RAIDs that loading the configuration would not restore.
 func (c *Configuration) unrestorable(ctx context.Context, ask Ask) ([]raids.Lost, error) {
 	list, err := raids.List(ctx, ask)
 	if err != nil {
@@ -68,7 +69,7 @@ func (c *Configuration) unrestorable(ctx context.Context, ask Ask) ([]raids.Lost
 	return nil, nil
 }
 
-// noteUnrestorable records RAIDs that a restart would not restore, and logs each new one. The
+// noteUnrestorable records the RAIDs that a restart would not restore, and logs each new one. The
 // caller must hold s.mu.
 func (s *Saver) noteUnrestorable(lost []raids.Lost) {
 	for _, l := range lost {

@@ -11,19 +11,19 @@ import (
 )
 
 // SPDK reports its configuration subsystem by subsystem. If something changes in between, the
-// combined result describes a state that never existed, such as a namespace without its bdev.
-// spdk_tgt cannot load such a configuration. Therefore, the saver reads the configuration until two
-// consecutive reads are equal. This configuration existed at some moment between the two reads.
+// combined result describes a state that never existed, such as a namespace without its bdev, and
+// spdk_tgt cannot load it. Therefore, the saver reads the configuration until two consecutive reads
+// are equal. This configuration existed at some time between the two reads.
 
 const (
 	maxReadings    = 8
 	freeReadings   = 4               // after this many reads, changes through the proxy wait
-	maxChangesWait = 2 * time.Second // how long a change may have to wait
+	maxChangesWait = 2 * time.Second // maximum wait of a change
 )
 
 var errUnsteady = errors.New("the target's configuration changes while it is read")
 
-// readSteady reads a configuration that existed on the target at a single moment.
+// readSteady reads a configuration that existed on the target at one point in time.
 func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error) {
 	if s.awaited { // other calls that are waiting for a save will use the next one
 		defer hold(&s.firstWait)()
@@ -45,7 +45,6 @@ func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error
 	return nil, errUnsteady
 }
 
-// equal reports whether two reads returned the same configuration.
 func equal(a, b *Configuration) bool {
 	return slices.EqualFunc(a.Subsystems, b.Subsystems, func(a, b Subsystem) bool {
 		return a.Name == b.Name && slices.EqualFunc(a.Calls, b.Calls, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })

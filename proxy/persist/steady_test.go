@@ -19,7 +19,7 @@ func (w *world) between(subsystem string, f func()) {
 	w.answering(func(_ string, answer func()) { answer() }, subsystem, f)
 }
 
-// answering is like between, but calls a function that decides when each response is sent.
+// answering is like between, but when decides when each response is sent.
 func (w *world) answering(when func(subsystem string, answer func()), subsystem string, f func()) {
 	inner := w.target.target
 	w.open(func(o *Options) {
@@ -42,13 +42,13 @@ func (w *world) answering(when func(subsystem string, answer func()), subsystem 
 	})
 }
 
-// change creates a volume and exports it, which changes the configuration of two subsystems.
+// change creates and exports a volume, which changes the configuration of two subsystems.
 func (w *world) change(n int) {
 	w.target.set("bdev", optionsCall, keyCall, fmt.Sprintf(`{"method":"bdev_null_create","params":{"name":"n%d"}}`, n), examineCall)
 	w.target.set("nvmf", transportCall, subsystemCall(fmt.Sprint("nqn.n", n)))
 }
 
-// inTurn makes the subsystems respond in the given order in each read.
+// inTurn makes the subsystems respond in this order in each read.
 func inTurn(order ...string) func(subsystem string, answer func()) {
 	turn, next := sync.NewCond(new(sync.Mutex)), 0
 	return func(subsystem string, answer func()) {
@@ -67,12 +67,12 @@ func inTurn(order ...string) func(subsystem string, answer func()) {
 	}
 }
 
-// The saved configuration existed on the target at some moment, even if there were changes during
-// the reads. The saved file may lack the last change, because two equal reads may precede it.
+// The saved configuration existed on the target at some time, even if there were changes during the
+// reads. It may lack the last change, because two equal reads may precede that change.
 func TestSavedConfigurationIsConsistent(t *testing.T) {
 	for _, c := range []struct {
 		changed string
-		order   []string // the order in which reads return the two changed parts
+		order   []string // order in which reads return the two changed parts
 	}{
 		{"bdev", nil}, {"nvmf", nil}, {"keyring", nil},
 		{"bdev", []string{"bdev", "nvmf"}}, {"nvmf", []string{"nvmf", "bdev"}}, {"keyring", []string{"bdev", "keyring", "nvmf"}},
@@ -96,13 +96,13 @@ func TestSavedConfigurationIsConsistent(t *testing.T) {
 	}
 }
 
-// If calls keep changing the configuration, the saver delays them briefly so that a save can
+// If calls keep changing the configuration, the saver briefly delays them so that a save can
 // succeed.
 func TestChangesWaitForARead(t *testing.T) {
 	w := newWorld(t)
 	n := 0
 	w.between("bdev", func() {
-		if w.saver.changesWait.Load() == nil { // a call would have waited for it
+		if w.saver.changesWait.Load() == nil { // a call would have waited
 			n++
 			w.change(n)
 		}
@@ -125,8 +125,8 @@ func TestChangesWaitForARead(t *testing.T) {
 	cancel()
 }
 
-// If another program, which does not use the proxy, keeps changing the configuration, the saver
-// keeps the old file.
+// If another program keeps changing the configuration without using the proxy, the saver keeps the
+// old file.
 func TestConstantlyChangingConfigurationIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	w.save()

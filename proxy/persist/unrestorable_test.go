@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/raids"
 )
 
-// The status lists RAIDs that a restart would not restore, and each of them is logged once.
+// The status lists RAIDs that a restart would not restore. Each of them is logged once.
 func TestRAIDsThatARestartLosesAreListed(t *testing.T) {
 	w := newWorld(t)
 	w.target.raids = `[{"name":"r","superblock":true,"base_bdevs_list":[{"name":"d0"}]}]`

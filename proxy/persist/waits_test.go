@@ -42,8 +42,8 @@ func one(names ...string) map[string]int {
 	return n
 }
 
-// A wait does not count as missing merely because its timeout differs. The timeouts depend on the
-// order and number of the limits, which change with each start and each deletion.
+// A wait does not count as missing merely because its timeout differs. Timeouts depend on the order
+// and number of the limits, which change with each start and each deletion.
 func TestWaitsWithDifferentTimeoutsAreNotMissing(t *testing.T) {
 	for name, now := range map[string][]string{
 		"another order":          {"d", "c", "b", "a"},
@@ -75,8 +75,8 @@ func TestWaitsWithDifferentTimeoutsAreNotMissing(t *testing.T) {
 	}
 }
 
-// No matter how often the target restarts, the file contains only one wait for a missing volume,
-// before the call that sets the volume's limit.
+// However often the target restarts, the file contains only one wait for a missing volume, before
+// the call that sets the volume's limit.
 func TestRestartsDoNotAccumulateWaits(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", limitedVolumes("a", "b", "c", "d"))
@@ -105,7 +105,7 @@ func TestRestartsDoNotAccumulateWaits(t *testing.T) {
 }
 
 // Files saved by earlier versions of the proxy contain several waits for one volume, some of them
-// recorded as missing calls. The saver drops these.
+// recorded as missing calls. The saver drops the superfluous waits.
 func TestRepeatedWaitsFromOlderProxiesAreDropped(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", limitedVolumes("a", "b"))

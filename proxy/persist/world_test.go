@@ -22,7 +22,7 @@ import (
 
 const long = time.Minute // for timeouts that must not expire
 
-// A fakeTarget returns a target's configuration.
+// A fakeTarget imitates a target and returns its configuration.
 type fakeTarget struct {
 	mu      sync.Mutex
 	process string
@@ -94,7 +94,7 @@ func (f *fakeTarget) set(subsystem string, calls ...string) {
 	f.config[subsystem] = calls
 }
 
-// restart starts another process with the given configuration.
+// restart starts a new process with this configuration.
 func (f *fakeTarget) restart(process string, config map[string][]string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,7 +192,7 @@ func (w *world) knows(name string) (nqns []string) {
 	return nqns
 }
 
-// files lists the directory.
+// files lists the files in the directory.
 func (w *world) files() (names []string) {
 	entries, err := os.ReadDir(w.dir)
 	require.NoError(w.t, err)
@@ -202,7 +202,7 @@ func (w *world) files() (names []string) {
 	return names
 }
 
-// aside returns the only file that was set aside for the given reason.
+// aside returns the name of the only file that was set aside for this reason.
 func (w *world) aside(word string) string {
 	w.t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.dir, word+"-*.json"))

@@ -6,7 +6,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// These are the built-in roles' names.
+// These are the names of the built-in roles.
 const (
 	Admin         = "admin"
 	ReadOnly      = "read-only"
@@ -47,10 +47,9 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 	return roles
 }
 
-// readingRule returns the rule that allows those calls of a method that only read, or false if
-// there are none. It excludes methods that require a secret, because these methods act with another
-// user's authority. It also excludes methods that require a path, because these methods read files
-// on the target's host.
+// readingRule returns a rule that allows the calls of a method that only read, or false if there
+// are none. It excludes methods that require a secret, because they act with another user's
+// authority, and methods that require a path, because they read files on the target's host.
 func readingRule(m *rpcschema.Method) (Rule, bool) {
 	rule := Rule{Method: m.Name}
 	for _, p := range m.Params {

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The built-in roles allow the methods that the schema's annotations call for.
+// The built-in roles allow exactly the methods that follow from the schema's annotations.
 func TestBuiltInRolesFollowTheSchema(t *testing.T) {
 	schema := rpcschema.Default()
 	users := map[string][]string{}
@@ -50,8 +50,7 @@ func TestBuiltInRolesFollowTheSchema(t *testing.T) {
 	assert.Greater(t, counts["metrics"], 15)
 }
 
-// The built-in roles make the correct decisions for these methods, even if the schema lacks an
-// annotation.
+// For these methods, the built-in roles decide correctly even if the schema lacks an annotation.
 func TestBuiltInRolesDecideCorrectly(t *testing.T) {
 	p, err := New(nil, with(map[string][]string{"r": {ReadOnly}, "m": {Metrics}}), rpcschema.Default())
 	require.NoError(t, err)
@@ -73,8 +72,8 @@ func TestBuiltInRolesDecideCorrectly(t *testing.T) {
 	}
 }
 
-// If one allow rule returns secrets and another one removes them, the result contains the secrets
-// if the conditions of the first rule are met.
+// If one allow rule returns secrets and another removes them, the result contains the secrets
+// whenever the conditions of the first rule hold.
 func TestAllowRuleWithSecretsTakesPrecedence(t *testing.T) {
 	roles := parse(t, `
 all: {extends: [read-only], allow: [bdev_get_bdevs]}

@@ -9,16 +9,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A condition is one pointer in a rule's Where together with its test, compiled for one method.
+// A condition is a pointer in a rule's Where with its test, compiled for one method.
 type condition struct {
 	text   string // for error messages and the log
 	path   []string
 	test   *test
 	absent bool // whether the condition holds if the parameter is absent
-	deny   bool // the condition is part of a deny
+	deny   bool // whether the condition belongs to a deny
 }
 
-// normalize translates a call's parameters to their newest names, so that a condition on
+// normalize translates the parameters of a call to their newest names, so that a condition on
 // size_in_mib also applies to a size in bytes. If the parameters cannot be translated, ok is false,
 // and no condition can be tested.
 func normalize(m *rpcschema.Method, params map[string]any) (normal map[string]any, ok bool) {
@@ -56,12 +56,12 @@ func newCondition(pointer string, t Test, m *rpcschema.Method, schema *rpcschema
 	return c, nil
 }
 
-// holds reports whether normalized parameters meet the condition. If that is uncertain, holds
+// holds reports whether normalized parameters meet the condition. If this is uncertain, holds
 // returns true for a deny and false for an allow.
 func (c *condition) holds(params map[string]any) bool { return c.holdsAt(params, c.path) }
 
-// holdsAt follows the path from v downward. For a list, it returns true if all items match in an
-// allow, or if at least one item matches in a deny.
+// holdsAt follows the path downward from v. For a list, it returns true if all items match in an
+// allow, or if any item matches in a deny.
 func (c *condition) holdsAt(v any, path []string) bool {
 	if len(path) == 0 {
 		return c.test.holds(v)

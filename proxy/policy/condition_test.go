@@ -17,7 +17,7 @@ func decodeParams(t testing.TB, text string) map[string]any {
 	return v.(map[string]any)
 }
 
-// asks returns the decision on a call by a user with the given role.
+// asks returns the decision about a call by a user with this role.
 func asks(t testing.TB, role, method, params string) Decision {
 	p, err := New(parse(t, "r: "+role), with(map[string][]string{"u": {"r"}}), rpcschema.Default())
 	require.NoError(t, err, role)
@@ -41,7 +41,7 @@ func TestUncertainConditionsDenyCalls(t *testing.T) {
 			`{"lvs_name":"lvs-a1"}`: fits,
 			`{"lvs_name":"lvs-b"}`:  not,
 			`{"lvs_name":"xlvs-a"}`: not,
-			// SPDK treats these names as different, but a deny must not depend on that
+			// SPDK distinguishes these names, but a deny must not depend on letter case
 			`{"lvs_name":"LVS-A"}`:       maybe,
 			`{"lvs_name":"lvs-a/x"}`:     maybe,
 			`{"uuid":"u"}`:               maybe,
@@ -58,7 +58,7 @@ func TestUncertainConditionsDenyCalls(t *testing.T) {
 		{"bdev_lvol_create", `{/uuid: {absent: true}}`, map[string]string{`{}`: fits, `{"uuid":"u"}`: not, `{"uuid":null}`: maybe}},
 		{"bdev_lvol_create", `{/uuid: {absent: false}}`, map[string]string{`{}`: not, `{"uuid":"u"}`: fits}},
 
-		// These cases use the new parameter, or the old one in bytes.
+		// These cases use the new parameter, or the old parameter in bytes.
 		{"bdev_lvol_create", `{/size_in_mib: {maximum: 100}}`, map[string]string{
 			`{"size_in_mib":100}`:                  fits,
 			`{"size_in_mib":101}`:                  not,
@@ -67,7 +67,7 @@ func TestUncertainConditionsDenyCalls(t *testing.T) {
 			`{"size_in_mib":18446744073709551616}`: maybe,
 			`{"size_in_mib":1e1}`:                  maybe,
 			`{"size_in_mib":100.0}`:                maybe,
-			// left to the schema, which rejects the value -1
+			// left to the schema, which rejects -1
 			`{"size_in_mib":-1}`:            fits,
 			`{"size_in_mib":"100"}`:         maybe,
 			`{"size":104857600}`:            fits,
@@ -79,8 +79,7 @@ func TestUncertainConditionsDenyCalls(t *testing.T) {
 			`{"size":10485760,"size_in_mib":1}`:   maybe,
 			`{"size":10485760,"size_in_mib":900}`: maybe,
 		}},
-		// It is unknown which of two equivalent parameters SPDK uses, so neither parameter counts
-		// as absent.
+		// It is unknown which of two equivalent parameters SPDK uses, so neither counts as absent.
 		{"bdev_lvol_create", `{/uuid: {absent: true}, /size_in_mib: {maximum: 100, absent: true}}`, map[string]string{
 			`{"size_in_mib":1}`:                    fits,
 			`{}`:                                   fits,
@@ -99,7 +98,7 @@ func TestUncertainConditionsDenyCalls(t *testing.T) {
 			`{"nqn":"nqn.a:1","host":"nqn.h3"}`: not,
 			`{"nqn":"nqn.b:1","host":"nqn.h1"}`: not,
 			`{"nqn":"nqn.a:1"}`:                 maybe,
-			// a single item that certainly does not match is enough
+			// one item that certainly does not match suffices
 			`{"nqn":"nqn.b:1"}`: not,
 		}},
 		{"bdev_lvol_create", `{/thin_provision: {enum: [true]}}`, map[string]string{
@@ -121,7 +120,7 @@ func TestUncertainConditionsDenyCalls(t *testing.T) {
 	}
 }
 
-// In a list, an allow requires that all items match; a deny applies if one matches.
+// For a list, an allow applies only if all items match, and a deny applies if any item matches.
 func TestConditionsApplyToListItems(t *testing.T) {
 	const allow = `{allow: [{method: bdev_raid_create, where: {"/base_bdevs/*": {glob: "team-a-*"}}}]}`
 	for params, want := range map[string]bool{
@@ -170,7 +169,7 @@ func TestConditionsOnPathsCannotBeBypassed(t *testing.T) {
 	}
 }
 
-// If several roles have rules on one method, the rules are combined.
+// If several roles contain rules about one method, the rules are combined.
 func TestRulesOfSeveralRolesAreCombined(t *testing.T) {
 	roles := parse(t, `
 a: {allow: [{method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}]}
@@ -233,7 +232,7 @@ func TestInvalidConditionsAreRejected(t *testing.T) {
 	}
 }
 
-// A deny is refused if another spelling of the parameter could bypass it.
+// A deny is rejected if another spelling of the parameter could bypass it.
 func TestIneffectiveDeniesAreRejected(t *testing.T) {
 	for rule, sound := range map[string]bool{
 		`{method: bdev_lvol_delete, where: {/name: {glob: "lvs-b/*"}}}`:                                false, // a UUID is also a name

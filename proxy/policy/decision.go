@@ -7,27 +7,27 @@ type Decision struct {
 	Allowed bool
 	Rule    string // name of the rule for the log, such as "role ops: deny bdev_lvol_delete"
 	// Learned means that the call is allowed only because of learning mode: Rule would have refused
-	// the call.
+	// it.
 	Learned bool
-	// Redact means that the user may see the result only without secrets.
+	// Redact means that the user must not see secrets in the result.
 	Redact bool
 
-	open     *open // rules that depend on the parameters; nil if none
+	open     *open // rules that depend on the parameters; nil if there are none
 	learning bool
 }
 
-// Decision.Rule has one of these values if no rule decides.
+// If no rule decides, Decision.Rule has one of these values.
 const (
 	NoRule      = "no rule allows it"
 	NoRuleThere = "no rule allows it with these parameters"
 	Open        = "it depends on the parameters"
 )
 
-// Refused reports whether the call is refused regardless of its parameters. A decision that neither
-// refuses nor allows the call depends on the parameters; see WithParams.
+// Refused reports whether the call is refused whatever its parameters are. A decision that neither
+// refuses nor allows a call depends on the parameters; see WithParams.
 func (d Decision) Refused() bool { return !d.Allowed && d.open == nil }
 
-// WithParams completes a decision with the call's parameters. They must be valid, and must be
+// WithParams completes a decision with the call's parameters, which must be valid, and must be
 // exactly those that are sent to SPDK, translated for its release.
 func (d Decision) WithParams(params map[string]any) Decision {
 	if d.open == nil {
@@ -36,7 +36,8 @@ func (d Decision) WithParams(params map[string]any) Decision {
 	return d.open.decide(params).learn(d.learning)
 }
 
-// learn returns d or, if learning is set and d refuses the call, a decision that allows it.
+// learn returns d. If learning is set and d refuses the call, it returns a decision that allows the
+// call instead.
 func (d Decision) learn(learning bool) Decision {
 	d.learning = learning
 	if learning && d.Refused() {
@@ -45,8 +46,8 @@ func (d Decision) learn(learning bool) Decision {
 	return d
 }
 
-// open contains the rules for a method that depend on the parameters. These are denies with
-// conditions, and allows up to the first one without conditions.
+// open contains the rules for a method that depend on the parameters: denies with conditions, and
+// allows up to the first unconditional allow.
 type open struct {
 	method         *rpcschema.Method
 	denies, allows []*bound
@@ -78,7 +79,7 @@ type bound struct {
 // holds reports whether all conditions hold.
 func (b *bound) holds(params map[string]any) bool { return b.failing(params) == nil }
 
-// failing returns the first condition that does not hold, or nil if all conditions hold.
+// failing returns the first condition that does not hold, or nil if all of them hold.
 func (b *bound) failing(params map[string]any) *condition {
 	for i := range b.conditions {
 		if !b.conditions[i].holds(params) {
@@ -88,8 +89,8 @@ func (b *bound) failing(params map[string]any) *condition {
 	return nil
 }
 
-// decide combines the rules for one method. A deny takes precedence over every allow, and an allow
-// without redaction over one that redacts secrets. Otherwise, the first rule counts.
+// decide combines the rules for a method. A deny takes precedence over every allow, and an allow
+// without redaction over an allow that redacts secrets. Otherwise, the first rule counts.
 func decide(m *rpcschema.Method, rules []*bound) Decision {
 	o := open{method: m}
 	var redacting []*bound
@@ -117,8 +118,8 @@ func decide(m *rpcschema.Method, rules []*bound) Decision {
 	return Decision{Rule: Open, open: &o}
 }
 
-// withoutRedundant removes allows that cannot affect decisions. If an allow has no conditions,
-// withoutRedundant removes all others.
+// withoutRedundant removes allows that cannot affect decisions. If an allow is unconditional, all
+// others are redundant.
 func withoutRedundant(allows []*bound) []*bound {
 	for _, r := range allows {
 		if r.conditions == nil {

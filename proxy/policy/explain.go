@@ -9,8 +9,9 @@ type Finding struct {
 	Why     string // why the rule does or does not decide
 }
 
-// Explain lists the rules in a user's roles that match a method, in order, each with its effect. If
-// known is true, params are the call's parameters. Otherwise, Explain considers only the method.
+// Explain lists the rules in a user's roles that match a method, in order, with their effects. If
+// known is true, params contains the call's parameters. Otherwise, Explain considers only the
+// method.
 func (p *Policy) Explain(user, method string, params map[string]any, known bool) (findings []Finding) {
 	u := p.users[user]
 	if u == nil {
@@ -50,7 +51,7 @@ func (p *Policy) Explain(user, method string, params map[string]any, known bool)
 	return findings
 }
 
-// whyNotDeciding returns the reason why a rule that applies does not decide.
+// whyNotDeciding returns the reason why an applicable rule does not decide.
 func (b *bound) whyNotDeciding(d Decision) string {
 	switch {
 	case !b.allow:
@@ -64,7 +65,8 @@ func (b *bound) whyNotDeciding(d Decision) string {
 	}
 }
 
-// Methods lists the methods that a user may call, each with its decision, in alphabetical order.
+// Methods lists the methods that a user may call, with the decisions about them, in alphabetical
+// order.
 func (p *Policy) Methods(user string) (list []Permission) {
 	for _, m := range p.schema.Methods() {
 		if d := p.Decide(user, m.Name); !d.Refused() {
@@ -78,7 +80,7 @@ func (p *Policy) Methods(user string) (list []Permission) {
 type Permission struct {
 	Method   string
 	Decision Decision
-	Depends  []string // names of the rules that depend on the parameters
+	Depends  []string // names of rules that depend on the parameters
 }
 
 func (d Decision) conditions() (names []string) {

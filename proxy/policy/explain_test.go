@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Explain lists all of a user's rules on a method.
+// Explain lists all of a user's rules about a method.
 func TestExplainListsAllRules(t *testing.T) {
 	roles := parse(t, `
 a: {allow: [{method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}]}
@@ -88,7 +88,7 @@ large: {deny: [{method: bdev_lvol_create, where: {/size_in_mib: {minimum: 1024}}
 	}
 }
 
-// A rule that returns secrets takes precedence over a rule that removes them, in any order.
+// A rule that returns secrets takes precedence over a rule that removes them, whatever their order.
 func TestRuleThatReturnsSecretsTakesPrecedence(t *testing.T) {
 	p, err := New(parse(t, `shows: {allow: [framework_get_config]}`),
 		with(map[string][]string{"both": {ReadOnly, "shows"}, "reversed": {"shows", ReadOnly}, "redacted": {ReadOnly}}), rpcschema.Default())
@@ -111,7 +111,7 @@ func TestRuleThatReturnsSecretsTakesPrecedence(t *testing.T) {
 	}
 }
 
-// The list of a user's methods contains the names of rules that depend on the parameters.
+// The list of a user's methods names the rules that depend on parameters.
 func TestMethodListNamesConditionalRules(t *testing.T) {
 	p, err := New(parse(t, `r: {allow: [spdk_get_version, {method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}], deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}`),
 		with(map[string][]string{"u": {"r"}}), rpcschema.Default())

@@ -9,9 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// extended returns the names of a role and of all roles it extends, directly or indirectly. Each is
-// listed once, the role itself first. It returns an error that names the chain if a role extends
-// itself or does not exist.
+// extended returns the names of a role and of all roles that it extends, directly or indirectly. It
+// lists each name once, beginning with the role itself. If a role extends itself or does not exist,
+// the error names the chain.
 func extended(name string, roles map[string]Role) ([]string, error) {
 	var found []string
 	var visit func(chain []string) error
@@ -39,7 +39,7 @@ func extended(name string, roles map[string]Role) ([]string, error) {
 	return found, err
 }
 
-// missing returns the part of an error about an unknown role that suggests a similar one.
+// missing returns the part of an error about an unknown role that suggests a similar name.
 func missing(name string, roles map[string]Role) string {
 	names := slices.Sorted(maps.Keys(roles))
 	if near := rpcschema.Nearest(name, names); near != "" {

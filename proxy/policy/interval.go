@@ -11,7 +11,7 @@ type number struct {
 	magnitude uint64
 }
 
-// parseNumber reads an integer written in plain digits. It refuses JSON's other notations, such as
+// parseNumber parses an integer written in plain digits. It rejects JSON's other notations, such as
 // 1e3.
 func parseNumber(text string) (number, bool) {
 	digits, negative := strings.CutPrefix(text, "-")
@@ -26,14 +26,14 @@ func (n number) less(o number) bool {
 	return n.magnitude != o.magnitude && (n.magnitude < o.magnitude) != n.negative
 }
 
-// An interval includes its bounds; nil means unbounded.
+// An interval includes its bounds. A nil bound means unbounded.
 type interval struct{ low, high *number }
 
 func (i interval) contains(n number) bool {
 	return (i.low == nil || !n.less(*i.low)) && (i.high == nil || !i.high.less(n))
 }
 
-// newInterval returns the interval between two integers; nil means unbounded.
+// newInterval returns the interval between two integers. Nil means unbounded.
 func newInterval(low, high *Integer) (i interval) {
 	if low != nil {
 		i.low = new(low.number())

@@ -29,7 +29,7 @@ func match(glob string, schema *rpcschema.Document) ([]*rpcschema.Method, error)
 	return nil, fmt.Errorf("no method matches: `spdk-proxy call rpc_get_methods` lists the names")
 }
 
-// nearGlob returns a glob that matches the methods whose names share the longest prefix with glob.
+// nearGlob returns a glob for the methods that share the longest prefix with glob.
 func nearGlob(glob string, schema *rpcschema.Document) string {
 	literal, _, _ := strings.Cut(glob, "*")
 	literal = literal[:min(len(literal), strings.IndexAny(literal+`?`, `?[\`))]
@@ -51,8 +51,8 @@ func nearGlob(glob string, schema *rpcschema.Document) string {
 	return ""
 }
 
-// commonPrefix returns the common prefix of sorted names, which is the common prefix of the first
-// and the last name.
+// commonPrefix returns the common prefix of sorted names, which is that of the first and the last
+// name.
 func commonPrefix(sorted []string) string {
 	first, last := sorted[0], sorted[len(sorted)-1]
 	n := 0

@@ -10,14 +10,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// In a pointer, eachItem stands for every item of a list. Indexes are refused, because a rule with
+// In a pointer, eachItem stands for every item of a list. Indexes are rejected, because a rule with
 // an index would test one item and ignore the others.
 const eachItem = "*"
 
-// A place is the part of a method's parameters that a pointer refers to.
+// A place is the part of a method's parameters to which a pointer refers.
 type place struct {
 	tokens []string
-	forms  []*rpcschema.Schema // schemas of the value; empty means any value
+	forms  []*rpcschema.Schema // schemas of the value; empty if the value may be anything
 	kinds  []string            // x-spdk-resource of the value and of its containers
 }
 
@@ -56,7 +56,7 @@ func find(pointer string, m *rpcschema.Method, schema *rpcschema.Document) (*pla
 	return p, nil
 }
 
-// successorOf returns the member that replaces the named one, or "" if there is none.
+// successorOf returns the member that replaces the named member, or "" if there is none.
 func successorOf(forms []*rpcschema.Schema, token string) string {
 	for _, s := range forms {
 		for _, p := range s.Properties {
@@ -68,8 +68,8 @@ func successorOf(forms []*rpcschema.Schema, token string) string {
 	return ""
 }
 
-// step follows one token of a pointer. open means that the schema does not describe the value at
-// that position.
+// step follows one token of a pointer. open means that the schema does not describe the value
+// there.
 func step(forms []*rpcschema.Schema, token string) (next []*rpcschema.Schema, open bool) {
 	for _, s := range forms {
 		switch {
@@ -109,7 +109,7 @@ func (p *place) resolve(schemas []*rpcschema.Schema, doc *rpcschema.Document, de
 	return forms
 }
 
-// notFound returns the error for a token of a pointer that the schema does not contain.
+// notFound returns the error for a token that the schema does not contain.
 func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Method) error {
 	owner := m.Name
 	if within != "" {
@@ -137,12 +137,12 @@ func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Meth
 }
 
 // oneSpelling lists the kinds of objects that have only one name in SPDK, apart from letter case.
-// Objects of other kinds can have several names. For example, a bdev has aliases and a UUID, an
-// address can have leading zeros, and a file can have several paths.
+// Objects of other kinds can have several names: a bdev has aliases and a UUID, an address can have
+// leading zeros, and a file can have several paths.
 var oneSpelling = []string{"lvstore", "lvstore-uuid", "lvol-name", "nqn", "host-nqn", "iqn", "key", "crypto-key", "new-bdev", "new-lvstore", "new-nqn", "new-iqn", "new-key"}
 
-// checkTest checks that a test is possible for values at this place. For a deny, it also checks
-// that no other spelling of a value would bypass the test.
+// checkTest checks that values at this place can be tested. For a deny, it also checks that no
+// other spelling of a value would bypass the test.
 func (p *place) checkTest(t Test, deny bool) error {
 	if t.Glob == "" && len(t.Enum) == 0 && t.Minimum == nil && t.Maximum == nil {
 		if t.Absent == nil {

@@ -1,11 +1,11 @@
 // Package policy is the proxy's authorization stage: it decides whether a user may call a method
 // with given parameters. Users have roles, and roles allow and deny methods by glob, optionally
 // with conditions on parameters. A call that no role allows is denied, and a deny in any role takes
-// precedence over every allow.
+// precedence over all allows.
 //
 // The package must not depend on how a user was authenticated, who owns the objects named in a
-// call, what a result contains, or how a response looks on the wire. It imports no other stage of
-// the proxy.
+// call, what a result contains, or how a response is encoded. It imports no other stage of the
+// proxy.
 package policy
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A User lists a user's roles.
+// A User contains a user's roles.
 type User struct {
 	Roles []string
 	// Learning allows calls that the roles would refuse.
@@ -31,7 +31,7 @@ type Policy struct {
 	schema *rpcschema.Document
 }
 
-// A user contains the compiled rules of a User. Users with the same roles share one user value.
+// A user contains the compiled rules of a User. Users with the same roles share a user value.
 type user struct {
 	decisions map[string]Decision // by method
 	rules     []*rule             // all rules, for Explain
@@ -39,9 +39,9 @@ type user struct {
 	learning  bool
 }
 
-// New returns a Policy for users with the given roles or the built-in ones. Each rule must match a
-// method in the schema, and each pointer must refer to a parameter, because a mistake in a deny
-// would allow calls. The error joins all mistakes.
+// New returns a Policy for users with these roles or built-in roles. Each rule must match a method
+// in the schema, and each pointer must refer to a parameter, because a mistake in a deny would
+// allow calls. The error joins all mistakes.
 func New(roles map[string]Role, users map[string]User, schema *rpcschema.Document) (*Policy, error) {
 	var wrong []error
 	all := BuiltIn(schema)
@@ -58,7 +58,7 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 		compiled[name] = rules
 		wrong = append(wrong, err)
 	}
-	// for each role, the rules of that role and of those that it extends
+	// for each role, its own rules and those of the roles that it extends
 	rulesOf := map[string][]*rule{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		names, err := extended(name, all)
@@ -92,7 +92,7 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 	return p, nil
 }
 
-// newUser precomputes the decision on each method from the rules in the user's roles.
+// newUser precomputes the decision about each method from the rules in the user's roles.
 func newUser(u User, rulesOf map[string][]*rule, schema *rpcschema.Document) *user {
 	made := &user{decisions: map[string]Decision{}, roles: u.Roles, learning: u.Learning}
 	for _, role := range u.Roles {
@@ -124,7 +124,7 @@ func (p *Policy) Decide(user, method string) Decision {
 	return Decision{Rule: NoRule}
 }
 
-// Roles returns the roles that the configuration gives a user.
+// Roles returns a user's roles in the configuration.
 func (p *Policy) Roles(user string) []string {
 	roles := []string{}
 	if u := p.users[user]; u != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// with returns users that have the given roles and no other properties.
+// with returns users with these roles and no other properties.
 func with(roles map[string][]string) map[string]User {
 	users := map[string]User{}
 	for name, list := range roles {
@@ -108,7 +108,7 @@ func TestNewReportsAllMistakes(t *testing.T) {
 	}
 }
 
-// A role that is inherited through two other roles contributes its rules only once.
+// The rules of a role that is inherited along two paths count only once.
 func TestRolesInheritedTwiceCountOnce(t *testing.T) {
 	p, err := New(parse(t, "top: {allow: [spdk_get_version]}\nleft: {extends: [top]}\nright: {extends: [top]}\nbottom: {extends: [left, right]}"),
 		with(map[string][]string{"u": {"bottom", "top"}}), rpcschema.Default())
@@ -144,7 +144,7 @@ func TestLearningAllowsAndRecords(t *testing.T) {
 	assert.True(t, p.Decide("nobody", "spdk_get_version").Refused())
 }
 
-// Decide is called for every call, so it must not allocate.
+// Decide must not allocate, because it is called for every call.
 func TestDecideDoesNotAllocate(t *testing.T) {
 	p, err := New(nil, map[string]User{"u": {Roles: []string{"admin"}}, "l": {Learning: true}, "c": {Roles: []string{ReadOnly}}}, rpcschema.Default())
 	require.NoError(t, err)
@@ -164,7 +164,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// HasRole also returns true for roles that a user has only through other roles.
+// HasRole returns true even for roles that a user has only through other roles.
 func TestUserHasInheritedRoles(t *testing.T) {
 	p, err := New(map[string]Role{
 		"boss": {Extends: []string{Admin}}, "careful": {Extends: []string{"boss"}, Deny: []Rule{{Method: "spdk_kill_instance"}}}, "all": {Allow: []Rule{{Method: "*"}}},

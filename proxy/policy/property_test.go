@@ -24,7 +24,7 @@ func (k maker) method() *rpcschema.Method {
 	return methods[k.IntN(len(methods))]
 }
 
-// rule returns a valid rule for m or for several methods.
+// rule returns a valid rule for m, or for several methods.
 func (k maker) rule(m *rpcschema.Method, deny bool) Rule {
 	if k.IntN(4) == 0 {
 		return Rule{Method: m.Name[:1+k.IntN(len(m.Name))] + "*"}
@@ -70,8 +70,7 @@ func (k maker) test(s *rpcschema.Schema) (t Test) {
 	return t
 }
 
-// params returns parameters that are valid for a release, except that some are removed or replaced
-// with invalid values.
+// params returns parameters that are valid for a release, except that some are omitted or invalid.
 func (k maker) params(m *rpcschema.Method) map[string]any {
 	release := []string{"v23.01", "v24.01", "v26.05"}[k.IntN(3)]
 	params := sample.Maker{Document: rpcschema.Default(), Release: rpcschema.MustRelease(release), Full: k.IntN(2) == 0, Extreme: k.IntN(2) == 0}.Params(m)
@@ -96,7 +95,7 @@ func (k maker) role(methods []*rpcschema.Method) (r Role) {
 	return r
 }
 
-// rounds runs a hundred random cases. Within a case, rules and calls use the same methods.
+// rounds runs a hundred random cases. In each case, rules and calls use the same methods.
 func rounds(t *testing.T, each func(t *testing.T, k maker, methods []*rpcschema.Method)) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -138,8 +137,8 @@ func TestDenyNeverAllows(t *testing.T) {
 	assert.NotZero(t, after)
 }
 
-// A role that extends other roles leads to the same decisions as having all of them, in any order
-// and at any depth.
+// A role that extends other roles leads to the same decisions as having all of these roles, in any
+// order and at any depth.
 func TestExtendedRolesAreCombined(t *testing.T) {
 	allowed, refused := 0, 0
 	rounds(t, func(t *testing.T, k maker, methods []*rpcschema.Method) {
@@ -210,8 +209,8 @@ func TestSizeNotationsLeadToTheSameDecision(t *testing.T) {
 	}
 }
 
-// FuzzConditions checks, for any condition and call, that there is no panic, that a deny covers an
-// allow with the same condition, and that the decision is consistent with the method's rules.
+// FuzzConditions checks for any condition and call that nothing panics, that a deny covers an allow
+// with the same condition, and that the decision is consistent with the method's rules.
 func FuzzConditions(f *testing.F) {
 	f.Add("bdev_lvol_create", `{/lvs_name: {glob: "lvs-a*"}, /size_in_mib: {maximum: 102400}}`, `{"lvs_name":"lvs-a","size":1048576}`)
 	f.Add("bdev_get_iostat", `{"/names/*": {glob: "a*", absent: true}}`, `{"name":"a"}`)

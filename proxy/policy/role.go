@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Role defines which calls its users may make. In YAML, a rule without conditions may be written
-// as just its glob.
+// A Role determines which calls its users may make. In YAML, a rule without conditions may be just
+// its glob.
 type Role struct {
 	Extends []string `yaml:"extends"` // roles whose rules this role also contains
 	Allow   []Rule   `yaml:"allow"`
@@ -22,17 +22,17 @@ type Role struct {
 	redact bool // results are returned without secrets
 }
 
-// A Rule applies to calls of the methods whose names match a glob (* ? [a-z]), if the parameters
-// pass the tests.
+// A Rule applies to calls of methods that match a glob (* ? [a-z]), if the parameters pass the
+// tests.
 type Rule struct {
 	Method string `yaml:"method" short:"yes"`
-	// tests by JSON pointer, where /* stands for each item of a list; all must pass
+	// tests by JSON pointer, in which /* stands for each item of a list; all tests must pass
 	Where map[string]Test `yaml:"where" empty:"no"`
 
 	redact bool // results are returned without secrets
 }
 
-// A Test is a condition on a parameter. The parameter must match all fields that are set.
+// A Test is a condition on a parameter. All fields that are set must hold.
 type Test struct {
 	Glob    string   `yaml:"glob" empty:"no"`
 	Enum    []Value  `yaml:"enum" empty:"no"`
@@ -43,7 +43,7 @@ type Test struct {
 	Absent *bool `yaml:"absent" empty:"no"`
 }
 
-// UnmarshalYAML reads a rule, or only its glob.
+// UnmarshalYAML decodes a rule, or only its glob.
 func (r *Rule) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		return n.Decode(&r.Method)
@@ -98,7 +98,7 @@ func (t Test) String() string {
 // An Integer is an integer in the range of int64 or uint64.
 type Integer struct{ n *big.Int }
 
-// UnmarshalYAML reads an integer in plain digits.
+// UnmarshalYAML decodes an integer in plain digits.
 func (i *Integer) UnmarshalYAML(n *yaml.Node) error {
 	number, ok := wholeNumber(n)
 	if !ok {
@@ -114,13 +114,13 @@ func (i Integer) number() number {
 	return number{i.n.Sign() < 0, new(big.Int).Abs(i.n).Uint64()}
 }
 
-// A Value is a string, an integer or a boolean.
+// contains a string, json.Number or bool
 type Value struct{ v any } // contains a string, json.Number or bool
 
 // Text returns a Value that is a string.
 func Text(s string) Value { return Value{s} }
 
-// UnmarshalYAML reads a scalar. It refuses other YAML values, such as 1.5 or null.
+// UnmarshalYAML decodes a scalar. It rejects YAML values of other types, such as 1.5 or null.
 func (v *Value) UnmarshalYAML(n *yaml.Node) error {
 	switch n.ShortTag() {
 	case "!!str":
@@ -156,7 +156,7 @@ func (v Value) number() (n number, ok bool) {
 	return parseNumber(text.String())
 }
 
-// wholeNumber reads an integer within SPDK's range that means the same in YAML and JSON.
+// wholeNumber parses an integer within SPDK's range that has the same meaning in YAML and JSON.
 func wholeNumber(n *yaml.Node) (*big.Int, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" {
 		return nil, false

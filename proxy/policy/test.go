@@ -9,11 +9,11 @@ import (
 
 // A test is a compiled Test.
 //
-// An uncertain value (a number written as 1e3, null, another type) counts against the call. A test
+// An uncertain value (a number written as 1e3, null, another type) counts against the call: a test
 // in an allow does not hold, but a test in a deny does.
 type test struct {
 	deny bool
-	path bool // the value is a path on the target's host
+	path bool // whether the value is a path on the target's host
 
 	glob    string
 	texts   []string
@@ -22,7 +22,7 @@ type test struct {
 	enum    bool
 	between *interval
 
-	tests bool // the test concerns the value, not just whether the parameter is present
+	tests bool // whether the test concerns the value, not just the presence of the parameter
 	given bool // the result if tests is false
 }
 
@@ -47,7 +47,7 @@ func newTest(t Test, deny, isPath bool) *test {
 	return c
 }
 
-// holds reports whether the test holds for a value.
+// holds reports whether a value passes the test.
 func (t *test) holds(v any) bool {
 	switch {
 	case v == nil:
@@ -67,13 +67,13 @@ func (t *test) matches(v any) bool {
 		return matchesWidely(t.glob, text)
 	}
 	if t.path && path.Clean(text) != text {
-		return false // such as /dev/mapper/../sda
+		return false // for example /dev/mapper/../sda
 	}
 	ok, err := path.Match(t.glob, text)
 	return ok && err == nil
 }
 
-// matchesWidely matches globs in denies. It ignores letter case, and * also matches slashes.
+// matchesWidely matches globs in denies. It ignores letter case, and lets * match slashes.
 func matchesWidely(glob, text string) bool {
 	for _, fold := range []func(string) string{func(s string) string { return s }, strings.ToLower} {
 		// Replace slashes, because path.Match treats the replacement like any other character.

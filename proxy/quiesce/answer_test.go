@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A garbler replaces a method's results with values that do not match the schema.
+// A garbler replaces a method's results with values that violate the schema.
 type garbler struct {
 	spdkrpc.Caller
 	method string
@@ -31,8 +31,8 @@ func (g garbler) Call(ctx context.Context, method string, params, result any) er
 }
 
 // A malformed response does not mean that SPDK refused the call. If a query before the snapshot
-// gets such a response, nothing has been executed. If the call that takes the snapshot gets one,
-// the snapshot may exist.
+// receives such a response, nothing has been executed. If the call that takes the snapshot receives
+// one, the snapshot may exist.
 func TestMalformedResponsesAreNotRefusals(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -57,7 +57,7 @@ func TestMalformedResponsesAreNotRefusals(t *testing.T) {
 	}
 }
 
-// A busyCaller refuses all calls until a time, like an older release that is completing another
+// A busyCaller refuses all calls until some time, like an older release that is completing another
 // call for the same subsystem.
 type busyCaller struct{ until time.Time }
 

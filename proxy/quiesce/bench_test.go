@@ -96,7 +96,7 @@ func process(socket string) (string, error) {
 	return fmt.Sprint(st.Ino, st.Mtim.Nano()), nil
 }
 
-// shortGrace is the grace period in tests that wait for its end.
+// shortGrace is the grace period for tests that wait until it ends.
 const shortGrace = 50 * time.Millisecond
 
 func nqn(name string) string { return "nqn.2016-06.io.spdk:" + name }
@@ -107,7 +107,7 @@ func (b *bench) volume(name string) string {
 	return id
 }
 
-// export exports a volume over two listeners. The second one is non-optimized.
+// export exports a volume with two listeners, the second of which is non-optimized.
 func (b *bench) export(volume string, ana bool) {
 	b.subsystem(volume, ana)
 	b.add(volume, volume)

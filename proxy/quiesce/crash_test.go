@@ -33,8 +33,8 @@ func (b *bench) settled(t *testing.T) {
 	require.Eventually(t, func() bool { return b.q.Recover(context.Background()) == 0 && len(b.entries()) == 0 }, 10*time.Second, 5*time.Millisecond, b.log.String())
 }
 
-// No matter which call of an operation fails, and how it fails, the paths' states are restored, and
-// the reported outcome of the snapshot is correct.
+// Whichever call of an operation fails, and however it fails, the states of the paths are restored,
+// and the reported outcome of the snapshot is correct.
 func TestFailedCallLeavesNothingFrozen(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -43,7 +43,7 @@ func TestFailedCallLeavesNothingFrozen(t *testing.T) {
 	b.target.ForgetCalls()
 	_, err := b.take(want("v0", "first"))
 	require.NoError(t, err)
-	// Remove the calls to methods that the target lacks, because faults do not count them.
+	// Omit calls of methods that the target lacks, because faults do not count them.
 	calls := slices.DeleteFunc(b.target.Calls(), func(c spdktest.Call) bool { return c.Err != nil && c.Err.Code == jsonrpc.CodeMethodNotFound })
 	require.Greater(t, len(calls), 12)
 	for i := range calls {
@@ -103,11 +103,10 @@ type relay struct {
 	at      int32
 	after   bool
 	do      func()
-	methods []string // methods called since strike
+	methods []string // methods called since the last strike
 }
 
-// strike sets the function that the relay runs, and at which of the next calls it runs the
-// function.
+// strike sets the function that the relay runs, and the call at which it runs the function.
 func (r *relay) strike(at int32, after bool, do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +189,7 @@ func (r *relay) serve(conn net.Conn, target string) {
 
 const childEnv = "SPDKGATE_QUIESCE_CHILD"
 
-// TestProxyChildProcess runs a proxy in a child process that TestKilledSnapshotLeavesNothingFrozen
+// TestProxyChildProcess is the proxy process that TestKilledSnapshotLeavesNothingFrozen starts and
 // kills.
 func TestProxyChildProcess(t *testing.T) {
 	folder, socket, snapshot := os.Getenv(childEnv), os.Getenv(childEnv+"_SOCKET"), os.Getenv(childEnv+"_SNAPSHOT")
@@ -205,8 +204,8 @@ func TestProxyChildProcess(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// If a proxy is killed before or after any of its calls, no volume stays frozen for long. Either
-// `spdk-proxy thaw` or a new proxy process thaws the volumes immediately, whichever runs first.
+// If a proxy is killed before or after any of its calls, no volume stays frozen for long:
+// `spdk-proxy thaw` or a new proxy process, whichever runs first, immediately thaws the volumes.
 func TestKilledSnapshotLeavesNothingFrozen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -214,8 +213,8 @@ func TestKilledSnapshotLeavesNothingFrozen(t *testing.T) {
 	killAtEveryCall(t, "v0")
 }
 
-// If a proxy is killed during a group snapshot, at any call from the first one that changes
-// something onward, no volume stays frozen for long.
+// If a proxy is killed at any call of a group snapshot, beginning with the first call that makes a
+// change, no volume stays frozen for long.
 func TestKilledGroupSnapshotLeavesNothingFrozen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -256,7 +255,7 @@ func killAtEveryCall(t *testing.T, volumes ...string) {
 	for at := first; at < calls; at++ {
 		for _, after := range []bool{false, true} {
 			if first > 0 && after == (at%2 == 0) {
-				continue // only half of the points, because each takes a long time
+				continue // tests only half of the points, because each takes a long time
 			}
 			snapshot := fmt.Sprint("s", at, after)
 			require.True(t, run(snapshot, at, after), "call %d", at)
@@ -315,7 +314,7 @@ func TestRecoveryWaitsForTheTarget(t *testing.T) {
 	assert.Zero(t, b.recovered, "nothing was still frozen")
 }
 
-// SPDK may still be executing a deletion whose response was lost. Its clone must stay frozen.
+// SPDK may still be executing a deletion whose response was lost, so the clone must stay frozen.
 func TestRecoveryWaitsForDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -336,7 +335,7 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 	assert.Zero(t, b.q.Recover(t.Context()))
 }
 
-// The watchdog thaws volumes that its own process has failed to thaw.
+// The watchdog thaws volumes that its own process failed to thaw.
 func TestWatchdogThaws(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -346,7 +345,7 @@ func TestWatchdogThaws(t *testing.T) {
 	running.Go(func() { b.q.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	// The connection is closed before the responses to both thawing calls arrive.
+	// The connection is closed before the responses to the two thawing calls arrive.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 2, Do: spdktest.Close})
 	_, err := b.take(want("v0", "s0"))
 	require.NoError(t, err, "the snapshot was taken")

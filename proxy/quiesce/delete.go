@@ -9,19 +9,20 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Call is a function that makes a call that changes volumes. If it returns before SPDK has
-// responded, settled is closed when SPDK responds. Otherwise, settled may be nil.
+// A Call makes a call that changes volumes. If it returns before SPDK has responded, settled is
+// closed when SPDK responds. Otherwise, settled may be nil.
 type Call func() (settled <-chan struct{}, err error)
 
 // Delete deletes a logical volume or a snapshot. When SPDK deletes a snapshot with a single clone,
-// the clone takes over its clusters, and SPDK does not wait for I/O to the clone. Therefore, Delete
-// freezes a clone that is in use, or returns an error if it cannot. mode has the same meaning as
-// for Take. If no volume has to be frozen, Delete calls plain, which deletes the volume.
+// the clone takes over the snapshot's clusters, and SPDK does not wait for I/O to the clone.
+// Therefore, Delete freezes a clone that is in use, or returns an error if it cannot. mode has the
+// same meaning as for Take. If no volume has to be frozen, Delete calls plain, which deletes the
+// volume.
 //
-// If another operation on the volume, its parent or its clone is running, SPDK removes the volume
-// from its lists and only then refuses the deletion. The space stays allocated, and the volume
-// reappears after a restart. Therefore, Delete keeps other operations on these volumes from running
-// until SPDK has responded.
+// While another operation on the volume, its parent or its clone is running, SPDK removes the
+// volume from its lists and only then refuses the deletion. The space stays allocated, and the
+// volume reappears after a restart. Therefore, Delete keeps other operations on these volumes from
+// running until SPDK has responded.
 //
 // Delete returns the same errors as Take, a *ShrunkError, a *GrownError, or plain's error.
 func (q *Quiescer) Delete(ctx context.Context, name string, mode Mode, plain Call) (frozen bool, err error) {
@@ -66,8 +67,8 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 			done := make(chan struct{})
 			defer close(done)
 			go q.logSlow(below.alias, 1, done)
-			// Until the freeze, a host may have discarded the clusters of an extent page, and
-			// releases before v25.09 then free the page.
+			// Until the freeze, a host may have discarded the clusters of an extent page, which
+			// releases before v25.09 then free.
 			if err := q.checkGrown(ctx, o.t.rpc, below); err != nil {
 				return notExecuted(err)
 			}
@@ -80,12 +81,11 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 	return false, err
 }
 
-// WhileUnused calls the function do, which changes a volume in a way that is unsafe while the
-// volume is in use. If the volume is exported or in use otherwise, WhileUnused returns an error
-// instead. Until SPDK has responded, other calls cannot start to use the volume or delete a
-// snapshot below it. others lists the other bdevs named in the call. fills means that the function
-// inflates the volume. Only one inflation per lvstore may run at a time. The error is the
-// function's, or one of those that Take returns.
+// WhileUnused calls do, which changes a volume in a way that is unsafe while the volume is in use.
+// If the volume is exported or otherwise in use, WhileUnused returns an error instead. Until SPDK
+// has responded, other calls cannot start to use the volume or delete its ancestors. others lists
+// the other bdevs named in the call. fills means that do inflates the volume; only one inflation
+// per lvstore may run at a time. The error is do's, or one of those that Take returns.
 func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string, fills bool, mode Mode, do Call) error {
 	o, err := q.lockUnused(ctx, name, others, fills, mode)
 	if err != nil {
@@ -130,8 +130,8 @@ func (q *Quiescer) lockUnused(ctx context.Context, name string, others []string,
 	return o, err
 }
 
-// shareAncestors adds shared locks on the snapshots below a volume to l, because SPDK reads these
-// snapshots during the operation.
+// shareAncestors adds shared locks on a volume's ancestors to l, because SPDK reads these snapshots
+// during the operation.
 func (v *volume) shareAncestors(ctx context.Context, rpc *spdkrpc.Client, l lockSet) error {
 	for parent := v.parent; parent != ""; {
 		l.add(shared, parent)
@@ -153,13 +153,13 @@ type lvol struct {
 	clones      int
 	related     lockSet // the volume itself, its parent, and clones that are snapshots
 
-	asked   string // name used by the caller
+	asked   string // the name that the caller used
 	storeID string // UUID of the lvstore
 	size    uint64 // in bytes
 	grown   *grown // the only clone, if it may be larger; otherwise nil
 }
 
-// grown is a clone that may be larger than its snapshot.
+// A grown is a clone that may be larger than its snapshot.
 type grown struct {
 	name, uuid string // uuid is "" if the clone has no bdev
 }
@@ -170,7 +170,7 @@ func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvo
 	related := locksOf(exclusive, []string{name})
 	v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
 	if id, wrong := uuid.Parse(name); wrong == nil && errors.Is(err, spdkrpc.NoSuchDevice) {
-		// SPDK's bdev_lvol_delete accepts spellings of a UUID other than the bdev's own.
+		// bdev_lvol_delete accepts other spellings of a bdev's UUID.
 		related.add(exclusive, id.String())
 		v, err = findVolume(ctx, rpc, Snapshot{Volume: id.String()})
 	}

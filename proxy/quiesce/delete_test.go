@@ -37,7 +37,7 @@ func (b *bench) snapshot(volume, name string) {
 	require.NoError(b.t, err)
 }
 
-// A clone is frozen while SPDK hands the deleted snapshot's clusters over to it.
+// While SPDK hands over the clusters of a deleted snapshot to its clone, the clone is frozen.
 func TestCloneIsFrozenDuringDeletion(t *testing.T) {
 	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
 		b := newBench(t, release)
@@ -75,7 +75,7 @@ func TestDeletionOfUnusedVolumesFreezesNothing(t *testing.T) {
 	b.snapshot("unused", "s0")
 	b.snapshot("v0", "low")
 	b.snapshot("v0", "high")
-	for _, name := range []string{"alone", "s0", "low"} { // low is below another snapshot
+	for _, name := range []string{"alone", "s0", "low"} { // low is the parent of another snapshot
 		frozen, err := b.delete(name, Mode{Freeze: true})
 		require.NoError(t, err, name)
 		assert.False(t, frozen, name)
@@ -112,7 +112,7 @@ func TestDeleteRefusesUnfreezableClones(t *testing.T) {
 	require.NoError(t, err, "it is detached")
 }
 
-// Calls that change a clone wait while the snapshot below it is being deleted.
+// Calls that change a clone wait while its parent snapshot is being deleted.
 func TestCallsOnTheCloneWaitForTheDeletion(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -130,9 +130,9 @@ func TestCallsOnTheCloneWaitForTheDeletion(t *testing.T) {
 	give()
 }
 
-// When SPDK inflates two volumes in an lvstore concurrently, it skips clusters, whether or not the
+// SPDK skips clusters when it inflates two volumes of an lvstore concurrently, whether or not the
 // volumes are related.
-func TestVolumesInAnLvstoreAreInflatedOneByOne(t *testing.T) {
+func TestVolumesInAnLvstoreAreInflatedOneAtATime(t *testing.T) {
 	b := newBench(t, "v26.05")
 	_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("base1"), NumBlocks: 262144, BlockSize: 4096})
 	require.NoError(t, err)
@@ -154,8 +154,8 @@ func TestVolumesInAnLvstoreAreInflatedOneByOne(t *testing.T) {
 	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/b", nil, true, Mode{}, nothing))
 }
 
-// nbdDisks is a Caller that reports an NBD device attached to a bdev, or no device if the bdev's
-// name is empty. If fails is not 0, the query with this number fails.
+// nbdDisks is a Caller that reports an NBD device for bdev, or no device if bdev is empty. If fails
+// is not 0, the query with this number fails.
 type nbdDisks struct {
 	spdkrpc.Caller
 	bdev  *string
@@ -219,7 +219,7 @@ func TestWhileUnusedRefusesVolumesInUse(t *testing.T) {
 	assert.Equal(t, 2, done)
 }
 
-// No matter which call of a deletion fails, the paths' states are restored, and the reported
+// Whichever call of a deletion fails, the states of the paths are restored, and the reported
 // outcome of the deletion is correct.
 func TestFailedCallOfADeletionLeavesNothingFrozen(t *testing.T) {
 	fresh := func() *bench {
@@ -264,7 +264,7 @@ func TestFailedCallOfADeletionLeavesNothingFrozen(t *testing.T) {
 					}
 					before := b.called("nvmf_subsystem_listener_set_ana_state")
 					require.NoError(t, b.target.Restart())
-					b.settled(t) // paths frozen in the old process are not thawed in the new one
+					b.settled(t) // paths frozen in the old process are not thawed in the new process
 					assert.Equal(t, before, b.called("nvmf_subsystem_listener_set_ana_state"))
 					return
 				}
@@ -292,8 +292,8 @@ func countedCalls(target *spdktest.Target) []spdktest.Call {
 	return slices.DeleteFunc(target.Calls(), func(c spdktest.Call) bool { return c.Err != nil && c.Err.Code == jsonrpc.CodeMethodNotFound })
 }
 
-// TestDeletingChildProcess runs a proxy in a child process that
-// TestKilledDeletionLeavesNothingFrozen kills.
+// TestDeletingChildProcess is the proxy process that TestKilledDeletionLeavesNothingFrozen starts
+// and kills.
 func TestDeletingChildProcess(t *testing.T) {
 	folder, socket := os.Getenv(childEnv), os.Getenv(childEnv+"_SOCKET")
 	if folder == "" {
@@ -346,7 +346,7 @@ func TestKilledDeletionLeavesNothingFrozen(t *testing.T) {
 // Options.Deleting is called before anything is frozen. Calls that must not run during a deletion
 // cannot begin until SPDK has responded. The same applies to group snapshots, because undoing them
 // would delete snapshots.
-func TestDeletionsArePrepared(t *testing.T) {
+func TestDeletionsPrepareBeforeFreezing(t *testing.T) {
 	b := newBench(t, "v24.01")
 	b.volume("v0")
 	b.volume("v1")

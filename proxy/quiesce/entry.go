@@ -14,11 +14,11 @@ const (
 	inaccessible = "inaccessible"
 )
 
-// An entry is the journal's record of one operation. It contains everything needed to thaw the
+// An entry is the journal's record of an operation. It contains everything needed to thaw the
 // operation's volumes.
 type entry struct {
 	Made time.Time `json:"made"`
-	// the target's process; nothing is frozen in other processes of the target
+	// the target's process; no other process has frozen paths
 	Process string  `json:"process"`
 	At      Place   `json:"at"`
 	Paths   []paths `json:"paths"`
@@ -28,7 +28,7 @@ type entry struct {
 	Deleting []string `json:"deleting,omitempty"`
 }
 
-// paths holds the paths to the namespaces in one ANA group of a subsystem.
+// paths contains the paths to the namespaces in one ANA group of a subsystem.
 type paths struct {
 	NQN        string   `json:"nqn"`
 	Group      uint32   `json:"group"`
@@ -50,8 +50,7 @@ func (e entry) overlaps(o entry) bool {
 	})
 }
 
-// stateOf returns the ANA state of a group on a listener, or "" if the listener does not report
-// one.
+// stateOf returns the ANA state of a group on a listener, or "" if the listener reports none.
 func stateOf(l spdkrpc.NVMfListener, group uint32) string {
 	for _, s := range l.ANAStates {
 		if s.ANAGroup == group {
@@ -61,7 +60,7 @@ func stateOf(l spdkrpc.NVMfListener, group uint32) string {
 	return ""
 }
 
-// sameAddress reports whether two addresses are equal in the form that the target reports.
+// sameAddress reports whether two addresses, as the target reports them, are the same.
 func sameAddress(a, b spdkrpc.NVMfTransportID) bool {
 	return a.Trtype == b.Trtype && a.Adrfam == b.Adrfam && a.Traddr == b.Traddr && a.Trsvcid == b.Trsvcid
 }

@@ -8,7 +8,7 @@ import (
 // An InUseError means that a volume is in use and cannot be frozen. Nothing was executed.
 type InUseError struct {
 	Volume string // the name that the caller used
-	Why    string // why it cannot be frozen, and what to do
+	Why    string // why the volume cannot be frozen, and the remedy
 	Harm   string // the damage that SPDK could do
 }
 
@@ -29,15 +29,15 @@ func (e *BusyError) Error() string {
 	return e.Why + ": " + e.Err.Error()
 }
 
-// An ExistsError means that the snapshot's name is already in use. Nothing was executed.
+// An ExistsError means that the name of the snapshot is already in use. Nothing was executed.
 type ExistsError struct{ Name string }
 
 func (e *ExistsError) Error() string {
 	return fmt.Sprintf("snapshot %s: the name is taken in this lvstore", e.Name)
 }
 
-// An AnswerError means that the target's response to a query does not match the schema, so that it
-// is unknown whether a volume is in use. Nothing was executed.
+// An AnswerError means that the target's response to a query violates the schema, so that it is
+// unknown whether a volume is in use. Nothing was executed.
 type AnswerError struct {
 	Method string // the method that was called
 	Err    error  // the mismatch; for the log
@@ -49,11 +49,11 @@ func (e *AnswerError) Error() string {
 
 func (e *AnswerError) Unwrap() error { return e.Err }
 
-// errNotThawed means that some of the paths may still be inaccessible.
+// errNotThawed means that some paths may still be inaccessible.
 var errNotThawed = errors.New("the states of the paths are not restored yet")
 
-// errNoVolume means that a name refers to a bdev other than a logical volume.
+// errNoVolume means that a bdev is not a logical volume.
 var errNoVolume = errors.New("it is not a logical volume")
 
-// ErrAway means that no process is listening on the target's socket.
+// ErrAway means that no process is listening at the target's socket.
 var ErrAway = errors.New("the target is not running")

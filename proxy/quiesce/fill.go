@@ -7,18 +7,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// When SPDK inflates a volume, it copies clusters into it one by one. If another allocation in the
-// same lvstore and on the same thread is still in progress when SPDK reaches the next cluster, SPDK
-// queues that cluster and then skips it. As a result, the volume lacks some of its parent's data,
-// but SPDK reports success. Inflations run on SPDK's main thread, as do shallow copies and NBD
-// devices. Other threads execute the I/O of NVMe-oF and iSCSI hosts.
+// SPDK inflates a volume by copying clusters into it one by one. If another allocation in the same
+// lvstore and on the same thread is still in progress when SPDK reaches the next cluster, SPDK
+// queues that cluster and then skips it. The volume then lacks some of its parent's data, but SPDK
+// reports success. Inflations run on SPDK's main thread, as do shallow copies and NBD devices.
+// Other threads execute the I/O of NVMe-oF and iSCSI hosts.
 
 // Filling returns the name that a call locks while SPDK's main thread may allocate clusters in an
-// lvstore. lvstore is its UUID.
+// lvstore, given by its UUID.
 func Filling(lvstore string) string { return "filling " + lvstore }
 
 // checkNothingElseFills returns an InUseError if an NBD device may write to the lvstore of a volume
-// that is to be inflated.
+// to be inflated.
 func checkNothingElseFills(ctx context.Context, rpc *spdkrpc.Client, v *volume, mode Mode) error {
 	if mode.Unchecked {
 		return nil
@@ -34,7 +34,7 @@ func checkNothingElseFills(ctx context.Context, rpc *spdkrpc.Client, v *volume, 
 		on, err := findVolume(ctx, rpc, Snapshot{Volume: d.BdevName})
 		switch {
 		case err == nil && on.storeID != v.storeID:
-		// a bdev that is not a volume may be built on one
+		// a bdev that is not a volume may be built on a volume
 		case err == nil, errors.Is(err, spdkrpc.NoSuchDevice):
 			return &InUseError{Volume: v.Volume, Why: "the NBD device " + d.NBDDevice + " of bdev " + d.BdevName + " may write to its lvstore meanwhile. Detach it (nbd_stop_disk), then retry"}
 		default:

@@ -19,15 +19,15 @@ type volume struct {
 	names   []string // UUID and aliases of the bdev
 	store   string   // name of the lvstore
 	storeID string   // UUID of the lvstore
-	claimed bool     // a user of the bdev is writing, or may write, to it
+	claimed bool     // whether a user of the bdev is writing, or may write, to it
 	lvol    string   // the volume's name within the lvstore
 	parent  string   // alias of the snapshot below; "" if none is in the lvstore
 	clones  []string // names within the lvstore
 	size    uint64   // in bytes
 
-	allocated *uint64 // in clusters; nil if this release does not report it
+	allocated *uint64 // in clusters; nil if this release does not report the number
 
-	// bdev outside the lvstore that contains the volume's unallocated clusters; "" if there is none
+	// bdev outside the lvstore that provides the volume's unallocated clusters; "" if there is none
 	external string
 	snapshot bool // the volume is a snapshot, so nothing writes to it
 }
@@ -35,7 +35,7 @@ type volume struct {
 // alias returns the bdev alias of the requested snapshot.
 func (v *volume) alias() string { return v.store + "/" + v.Name }
 
-// findVolumes finds the volumes to snapshot.
+// findVolumes finds the volumes of which snapshots are requested.
 func findVolumes(ctx context.Context, rpc *spdkrpc.Client, wanted []Snapshot) ([]*volume, error) {
 	volumes := make([]*volume, len(wanted))
 	g, ctx := errgroup.WithContext(ctx)
@@ -82,7 +82,7 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 
 func sizeOf(b spdkrpc.BdevInfo) uint64 { return b.NumBlocks * uint64(b.BlockSize) }
 
-// checkNamesFree returns an ExistsError if a snapshot's name is already in use.
+// checkNamesFree returns an ExistsError if the name of a snapshot is already in use.
 func checkNamesFree(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, v := range volumes {
@@ -100,7 +100,7 @@ func checkNamesFree(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume)
 	return g.Wait()
 }
 
-// checkOtherUses returns an InUseError if iSCSI, NBD, ublk or vhost is using one of the volumes,
+// checkOtherUses returns an InUseError if iSCSI, NBD, ublk or vhost uses one of the volumes,
 // because these open a bdev without claiming it. If idle is set, iSCSI targets without a connected
 // initiator do not count.
 func checkOtherUses(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume, idle bool) error {
@@ -134,8 +134,8 @@ func checkOtherUses(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume,
 	return nil
 }
 
-// The functions iscsi, iscsiConnected, nbd, ublk and vhost return a map from the name of each bdev
-// in use to the reason why the bdev cannot be frozen.
+// iscsi, iscsiConnected, nbd, ublk and vhost return a map from the names of bdevs in use to the
+// reasons why these cannot be frozen.
 
 func iscsi(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
@@ -148,7 +148,7 @@ func iscsi(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) 
 	return used, err
 }
 
-// iscsiConnected is like iscsi, but returns only targets with connected initiators.
+// iscsiConnected is like iscsi, but includes only targets with connected initiators.
 func iscsiConnected(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
 	nodes, err := rpc.ISCSIGetTargetNodes(ctx)
@@ -157,8 +157,8 @@ func iscsiConnected(ctx context.Context, rpc *spdkrpc.Client) (map[string]string
 	}
 	connections, err := rpc.ISCSIGetConnections(ctx)
 	for _, n := range nodes {
-		// SPDK reports only the part of the name after the first colon. Before the initiator has
-		// logged in, it reports no name.
+		// SPDK reports only the part of the name after the first colon, and no name before the
+		// initiator has logged in.
 		_, name, _ := strings.Cut(n.Name, ":")
 		if !slices.ContainsFunc(connections, func(c spdkrpc.ISCSIConnection) bool { return c.TargetNodeName == name || c.TargetNodeName == "" }) {
 			continue
@@ -205,8 +205,8 @@ func vhost(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) 
 	return used, err
 }
 
-// exportingNQNs returns the NQNs of the subsystems that export claimed volumes. It first searches
-// the subsystems that the caller named, and then all subsystems.
+// exportingNQNs returns the NQNs of the subsystems that export claimed volumes. It searches the
+// subsystems that the caller named first, and then all subsystems.
 func exportingNQNs(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) (nqns []string, err error) {
 	var all []spdkrpc.NVMfSubsystem
 	for _, v := range volumes {
@@ -254,7 +254,7 @@ func connected(ctx context.Context, rpc *spdkrpc.Client, nqn string) (bool, erro
 	return len(list) > 0, err
 }
 
-// withHosts returns the subsystems to which a host is connected.
+// withHosts returns those subsystems to which a host is connected.
 func withHosts(ctx context.Context, rpc *spdkrpc.Client, nqns []string) ([]string, error) {
 	hosts := make([]bool, len(nqns))
 	g, ctx := errgroup.WithContext(ctx)
@@ -293,7 +293,7 @@ func pathsTo(ctx context.Context, rpc *spdkrpc.Client, nqns []string, volumes []
 	return slices.Concat(each...), nil
 }
 
-// checkAllCovered returns a BusyError if there is a claimed volume to which no path leads.
+// checkAllCovered returns a BusyError if no path leads to a claimed volume.
 func checkAllCovered(all []paths, volumes []*volume) error {
 	for _, v := range volumes {
 		if v.claimed && !slices.ContainsFunc(all, func(p paths) bool { return slices.Contains(p.bdevs, v.uuid) }) {

@@ -16,15 +16,15 @@ import (
 )
 
 // A Folder is the journal: a directory with a file for each operation that has, or may have, frozen
-// a volume. The process that is working on the operation locks the file, and the kernel releases
-// the lock when the process ends.
+// a volume. The process that is working on the operation locks the file. When the process ends, the
+// kernel releases the lock.
 type Folder struct{ path string }
 
 // These are parts of the names of files in the journal's directory.
 const (
 	suffix = ".json"
-	// prefix of a file that is being written; if a crash left such a file, nothing had been frozen
-	// yet
+	// prefix of a file that is being written; if a crash has left such a file, nothing had been
+	// frozen yet
 	tempTag = ".new-"
 	// prefix of an entry that another process has thawed; the proxy counts and removes such entries
 	thawedTag  = "thawed-"
@@ -33,8 +33,8 @@ const (
 	lockPoll   = 5 * time.Millisecond
 )
 
-// OpenFolder opens the journal, creating the directory if it is missing. Other users must not have
-// access to it, because the entries determine what is sent to the target.
+// OpenFolder opens the journal, and creates the directory if it is missing. Other users must not
+// have access to the directory, because its entries determine what is sent to the target.
 func OpenFolder(path string) (*Folder, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("create the directory of the freeze journal: %w: create its parent directory", err)
@@ -51,8 +51,8 @@ func FindFolder(path string) (*Folder, error) {
 	return &Folder{path: path}, nil
 }
 
-// CheckFolder returns the error with which OpenFolder would refuse an existing directory. If the
-// directory is missing, the error is fs.ErrNotExist.
+// CheckFolder checks an existing directory, and returns the error that OpenFolder would return. If
+// the directory is missing, the error is fs.ErrNotExist.
 func CheckFolder(path string) error {
 	if err := directory.Path(path).CheckPrivate(); err != nil {
 		return fmt.Errorf("open the freeze journal: %w", err)
@@ -70,8 +70,8 @@ type record struct {
 	entry  entry
 }
 
-// create writes an entry durably and locks it. The error is a *BusyError if another operation has
-// frozen one of the same subsystems.
+// create durably writes and locks an entry. If another operation has frozen one of its subsystems,
+// the error is a *BusyError.
 func (f *Folder) create(e entry) (*record, error) {
 	unlock, err := f.lock()
 	if err != nil {
@@ -141,7 +141,7 @@ func (r *record) remove() error {
 	return r.folder.sync()
 }
 
-// rename closes the entry, and keeps its file under a name that begins with tag.
+// rename closes the entry, and keeps its file under a name with the prefix tag.
 func (r *record) rename(tag string) error {
 	defer r.release()
 	if err := os.Rename(r.folder.at(r.name), r.folder.at(tag+r.name)); err != nil {
@@ -153,8 +153,8 @@ func (r *record) rename(tag string) error {
 // release unlocks an entry, so that another process can work on it.
 func (r *record) release() { _ = r.file.Close() }
 
-// entries reads all entries, including those of other processes. It returns an error if an entry
-// cannot be read. Recovery renames unreadable entries.
+// entries reads all entries, including those of other processes. If an entry cannot be read, it
+// returns an error. Recovery renames unreadable entries.
 func (f *Folder) entries() (list []entry, err error) {
 	names, err := f.names()
 	if err != nil {
@@ -192,8 +192,8 @@ func (f *Folder) names() (names []string, err error) {
 	return names, nil
 }
 
-// lockOrphan locks an entry if no running process is working on it. It returns nil if a process is
-// working on the entry, or if the entry no longer exists. It sets aside a damaged entry.
+// lockOrphan locks an entry if no running process is working on it. Otherwise, or if the entry no
+// longer exists, it returns nil. It sets aside a damaged entry.
 func (f *Folder) lockOrphan(name string) (*record, error) {
 	file, err := os.OpenFile(f.at(name), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -263,8 +263,8 @@ func (f *Folder) cleanUp() (thawed int, err error) {
 	return thawed, nil
 }
 
-// lock keeps other processes from creating entries until unlock is called. It waits up to a second,
-// because other processes hold the lock only while they write.
+// lock keeps other processes from creating entries until unlock is called. It waits for up to a
+// second, because other processes hold the lock only while they write.
 func (f *Folder) lock() (unlock func(), err error) {
 	d, err := os.Open(f.path)
 	if err != nil {
@@ -282,8 +282,8 @@ func (f *Folder) lock() (unlock func(), err error) {
 	}
 }
 
-// giveToOwner changes the owner of a file that root has created to the directory's owner, so that a
-// proxy that runs as that user can read it.
+// giveToOwner changes the owner of a file created by root to the directory's owner, so that a proxy
+// that runs as this user can read the file.
 func (f *Folder) giveToOwner(file *os.File) error {
 	var folder syscall.Stat_t
 	if err := syscall.Stat(f.path, &folder); err != nil {

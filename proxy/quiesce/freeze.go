@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// freeze makes all paths inaccessible, and returns once no I/O to their namespaces is in flight.
-// Calls for the same subsystem are made one after another, because older releases refuse concurrent
-// ones.
+// freeze makes all paths inaccessible, and returns once no I/O to their namespaces is in flight. It
+// makes calls for the same subsystem one after another, because older releases refuse concurrent
+// calls.
 func freeze(ctx context.Context, t *Target, all []paths) error {
 	if err := bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		for _, l := range p.changed() {
@@ -29,7 +29,7 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 	if err := drain(ctx, t, all); err != nil {
 		return err
 	}
-	// Do this last, because the read-back pauses the subsystem, and SPDK cannot drain a paused
+	// The read-back must come last: it pauses the subsystem, and SPDK cannot drain a paused
 	// subsystem.
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error { return checkFrozen(ctx, t, p) })
 }
@@ -41,16 +41,15 @@ func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportI
 }
 
 // drain waits until no I/O to the namespaces is in flight. SPDK waits for this I/O when it pauses a
-// namespace, and it pauses a namespace when a call sets the namespace's ANA group, even to the
-// current group.
+// namespace, which it does when a call sets the namespace's ANA group, even to the current group.
 //
-// Releases without a method that sets the group pause a namespace when a call adds another one with
-// the same NSID. After the pause, they refuse the call, because the NSID is in use. The bdev named
-// in this call must not exist.
+// Releases without a method that sets the group pause a namespace when a call adds another
+// namespace with the same NSID. After the pause, they refuse the call, because the NSID is in use.
+// The bdev named in this call must not exist.
 //
 // If a subsystem is already paused, SPDK does not wait for I/O. Calls through this proxy that would
 // pause the subsystem wait for a lock. However, SPDK itself may pause the subsystem, for example
-// when another of its volumes has grown, and so may calls made directly on SPDK's socket. SPDK
+// when another of its volumes has grown, and so may calls made directly at SPDK's socket. SPDK
 // responds to a call that arrives during such a pause only after the pause, so drain makes each
 // call twice. The second call then drains the namespace.
 func drain(ctx context.Context, t *Target, all []paths) error {
@@ -77,10 +76,10 @@ func drain(ctx context.Context, t *Target, all []paths) error {
 	})
 }
 
-// Draining returns the key of the lock that is held while a subsystem's namespaces are being
-// drained. Calls that change nothing but pause the subsystem share this lock. After the drain,
-// pauses are harmless, except before v24.09. Those releases refuse concurrent pauses, including the
-// one that the thaw needs.
+// Draining returns the name that is locked while a subsystem's namespaces are being drained. Calls
+// that change nothing but pause the subsystem share this lock. After the drain, pauses are
+// harmless, except before v24.09: those releases refuse concurrent pauses, including the pause that
+// the thaw needs.
 func Draining(nqn string) string { return "draining " + nqn }
 
 func drainingLocks(all []paths) lockSet {
@@ -91,7 +90,7 @@ func drainingLocks(all []paths) lockSet {
 	return l
 }
 
-// noBdev is a name that is not used by any bdev.
+// noBdev is a name that no bdev has.
 const noBdev = "spdkgate-drains-this-namespace-and-there-is-no-bdev-of-this-name"
 
 // checkFrozen reads back the state of the paths. It verifies that the target has frozen them, and
@@ -128,8 +127,8 @@ func checkFrozen(ctx context.Context, t *Target, p paths) error {
 	return g.Wait()
 }
 
-// bySubsystem calls the function do for all paths. The calls are concurrent for different
-// subsystems, and sequential within a subsystem.
+// bySubsystem calls do for all paths: concurrently for different subsystems, and sequentially
+// within a subsystem.
 func bySubsystem(ctx context.Context, all []paths, do func(context.Context, paths) error) error {
 	byNQN := map[string][]paths{}
 	for _, p := range all {
