@@ -145,7 +145,7 @@ func (r *run) methodOf(object map[string]any) (method string, isCall bool) {
 	_, result := object["result"]
 	_, failure := object["error"]
 	if !result && !failure {
-		r.complain("", "", "not a call or a reply: it has no method, result or error")
+		r.complain("", "", "not a call or a response: it has no method, result or error")
 		return "", false
 	}
 	if before != "" {
@@ -153,7 +153,7 @@ func (r *run) methodOf(object map[string]any) (method string, isCall bool) {
 	}
 	method, asked := r.asked[key]
 	if !asked {
-		r.complain("", "/id", "no request with this id comes before this reply")
+		r.complain("", "/id", "no request with this id comes before this response")
 	}
 	return method, false
 }

@@ -53,7 +53,7 @@ func (r *run) value(raw jsontext.Value) {
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		r.complain("", "", "a call or a reply must be an object, not "+jsonrpc.TypeName(v))
+		r.complain("", "", "a call or a response must be an object, not "+jsonrpc.TypeName(v))
 		return
 	}
 	r.object(object)

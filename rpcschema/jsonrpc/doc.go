@@ -1,4 +1,4 @@
-// Package jsonrpc implements JSON-RPC 2.0 as spdk_tgt uses it: requests and replies on the wire,
+// Package jsonrpc implements JSON-RPC 2.0 as spdk_tgt uses it: requests and responses on the wire,
 // strict decoding, and errors with their codes.
 //
 // If a request cannot be parsed or exceeds a limit, spdk_tgt closes the connection, which also ends

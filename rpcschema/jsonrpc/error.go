@@ -27,10 +27,10 @@ const (
 	CodeNotSaved       = -32050 // 500: executed, but a restart of the target would undo it
 	CodeUnreachable    = -32052 // 502: not sent, because the target is unreachable
 	CodeDraining       = -32053 // 503: not sent, because the proxy is stopping
-	CodeOutcomeUnknown = -32054 // 504: sent, but no reply arrived: check the state before retrying
+	CodeOutcomeUnknown = -32054 // 504: sent, but no response arrived: check the state before retrying
 )
 
-// An Error is the error member of a reply.
+// An Error is the error member of a response.
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`

@@ -18,7 +18,7 @@ type Request struct {
 	Params map[string]any
 }
 
-// Notification reports whether the request gets no reply.
+// Notification reports whether the request gets no response.
 func (r *Request) Notification() bool { return r.ID == nil }
 
 // MaxBatch is the maximum number of requests in a batch.
@@ -124,7 +124,7 @@ type Response struct {
 	Error  *Error
 }
 
-// MarshalJSON writes the reply with exactly one of result and error.
+// MarshalJSON writes the response with exactly one of result and error.
 func (r Response) MarshalJSON() ([]byte, error) {
 	orNull := func(m json.RawMessage) json.RawMessage {
 		if len(m) == 0 {

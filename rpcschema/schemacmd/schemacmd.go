@@ -145,10 +145,10 @@ func newCheck() *cobra.Command {
 	var r ReleaseFlag
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
-		Short: "Check recorded calls and replies against the schema",
-		Long: `Check calls and replies against the schema. FILE is one of
+		Short: "Check recorded calls and responses against the schema",
+		Long: `Check calls and responses against the schema. FILE is one of
   - JSON objects {"method", "params", "result" | "error"}: one, an array, or one per line
-  - requests, each followed by its reply
+  - requests, each followed by its response
   - a configuration file of SPDK (save_config)
 A FILE of - is standard input. Each violation is printed on a line with its place.
 The exit code is 1 if there are any.`,

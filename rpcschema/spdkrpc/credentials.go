@@ -83,8 +83,8 @@ func bearer(token string) (string, error) {
 	return "Bearer " + token, nil
 }
 
-// clientTLS returns the TLS configuration with the trusted authorities and, if configured, the
-// client certificate.
+// clientTLS returns the TLS configuration with the trusted certificate authorities and, if
+// configured, the client certificate.
 func clientTLS(c HTTPSConfig) *tls.Config {
 	t := &tls.Config{RootCAs: c.CA, MinVersion: tls.VersionTLS12}
 	if c.CertFile == "" {

@@ -15,13 +15,13 @@ import (
 const (
 	// writeBound is how long a write may block before the connection is closed.
 	writeBound = 10 * time.Second
-	// longReply is the length in bytes above which a reply's buffer is not reused.
-	longReply = 256 << 10
+	// longResponse is the length in bytes above which a response's buffer is not reused.
+	longResponse = 256 << 10
 )
 
 // A socketFraming implements SPDK's framing: messages follow each other without separators. It
-// parses each reply only once, even a listing of several megabytes, and returns results exactly as
-// SPDK wrote them.
+// parses each response only once, even a listing of several megabytes, and returns results exactly
+// as SPDK wrote them.
 type socketFraming struct {
 	conn net.Conn
 	in   bounded
@@ -31,7 +31,7 @@ type socketFraming struct {
 
 func newSocketFraming(c net.Conn) *socketFraming {
 	// Without this buffer, the decoder would read only as much as one value needs, even if many
-	// replies have arrived.
+	// responses have arrived.
 	f := &socketFraming{conn: c, in: bounded{r: bufio.NewReaderSize(c, 32<<10)}}
 	f.dec = jsontext.NewDecoder(&f.in, lenient...)
 	return f
@@ -54,7 +54,7 @@ func (f *socketFraming) write(messages [][]byte) (complete int, err error) {
 		f.out = append(f.out, m...)
 	}
 	n, err := f.conn.Write(f.out)
-	if cap(f.out) > longReply {
+	if cap(f.out) > longResponse {
 		f.out = nil
 	}
 	for ; complete < len(messages) && n >= len(messages[complete]); complete++ {
@@ -68,7 +68,7 @@ var errTargetClosed = errors.New("the target closed the connection before it res
 func (f *socketFraming) read() (message, error) {
 	f.in.left = maxMessage
 	m, err := splitMessage(f.dec, slices.Clone[[]byte])
-	if len(m.result) > longReply {
+	if len(m.result) > longResponse {
 		f.in.putBack(f.dec.UnreadBuffer())
 		f.dec = jsontext.NewDecoder(&f.in, lenient...)
 	}
@@ -80,8 +80,8 @@ func (f *socketFraming) read() (message, error) {
 
 func (f *socketFraming) close() error { return f.conn.Close() }
 
-// bounded is a reader that returns an error if a reply is longer than any reply from SPDK, so that
-// another program behind the socket cannot exhaust memory.
+// bounded is a reader that returns an error if a response is longer than any response from SPDK, so
+// that another program behind the socket cannot exhaust memory.
 type bounded struct {
 	r     io.Reader
 	left  int
@@ -100,7 +100,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	if b.left <= 0 {
-		return 0, fmt.Errorf("the target's reply is longer than %d MiB", maxReply>>20)
+		return 0, fmt.Errorf("the target's response is longer than %d MiB", maxResponse>>20)
 	}
 	n, err := b.r.Read(p[:min(len(p), b.left)])
 	b.left -= n

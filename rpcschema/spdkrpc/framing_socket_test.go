@@ -17,7 +17,7 @@ import (
 )
 
 func TestResultsAreNotChanged(t *testing.T) {
-	long := `"` + strings.Repeat("x", 3*longReply) + `"`
+	long := `"` + strings.Repeat("x", 3*longResponse) + `"`
 	results := []string{
 		`{"a": 18446744073709551615,"a":2}`, "\"not \xff UTF-8\"", `null`, `""`, `[ 1 , 2 ]`, long, `true`, long, `{"error":{"code":1}}`,
 	}
@@ -33,9 +33,9 @@ func TestResultsAreNotChanged(t *testing.T) {
 	}
 }
 
-// Long replies that arrive together with short ones are read completely, regardless of how far a
+// Long responses that arrive together with short ones are read completely, regardless of how far a
 // decoder has read ahead.
-func TestRepliesWithoutSeparatorsAreRead(t *testing.T) {
+func TestResponsesWithoutSeparatorsAreRead(t *testing.T) {
 	var results []string
 	var all strings.Builder
 	for i := range 24 {
@@ -47,8 +47,8 @@ func TestRepliesWithoutSeparatorsAreRead(t *testing.T) {
 		f := newSocketFraming(&pieces{text: all.String(), random: rand.New(rand.NewPCG(seed, 0))})
 		for i, want := range results {
 			m, err := f.read()
-			require.NoError(t, err, "seed %d, reply %d", seed, i)
-			require.True(t, want == string(m.result), "seed %d, reply %d", seed, i)
+			require.NoError(t, err, "seed %d, response %d", seed, i)
+			require.True(t, want == string(m.result), "seed %d, response %d", seed, i)
 		}
 	}
 }
@@ -70,25 +70,25 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func TestInvalidRepliesAreErrors(t *testing.T) {
-	for name, reply := range map[string]string{
+func TestInvalidResponsesAreErrors(t *testing.T) {
+	for name, response := range map[string]string{
 		"no object": `7`, "no id": `{"result":1}`, "neither": `{"id":1}`, "both": `{"id":1,"result":1,"error":{"code":1,"message":"x"}}`, "no JSON": `{x`,
 	} {
 		s := dial(t, listen(t, func(p *peer) {
 			p.read()
-			p.write(reply + "\n")
+			p.write(response + "\n")
 			_, _ = p.Read(make([]byte, 1)) // until the other side closes the connection
 		}))
 		require.ErrorIs(t, s.Call(t.Context(), "m", nil, nil), OutcomeUnknown, name)
 	}
 }
 
-func TestReplySizeIsLimited(t *testing.T) {
+func TestResponseSizeIsLimited(t *testing.T) {
 	s := dial(t, listen(t, func(p *peer) {
 		p.read()
 		part := bytes.Repeat([]byte("x"), 1<<20)
 		p.write(`{"id":1,"result":"`)
-		for range maxReply>>20 + 1 {
+		for range maxResponse>>20 + 1 {
 			if _, err := p.Write(part); err != nil {
 				return
 			}

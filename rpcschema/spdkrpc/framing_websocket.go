@@ -78,7 +78,7 @@ func (w *webSocket) read() (message, error) {
 		return message{}, err
 	}
 	m, err := messageOf(w.dec, w.in.Bytes())
-	if w.in.Len() > longReply {
+	if w.in.Len() > longResponse {
 		w.in = new(bytes.Buffer)
 		return m, err
 	}
@@ -179,7 +179,7 @@ func (g *gathering) flush() (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flushes = false
-	if cap(out) <= longReply {
+	if cap(out) <= longResponse {
 		g.spare = out[:0]
 	}
 	return n, err

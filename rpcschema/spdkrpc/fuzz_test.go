@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzMessage checks that the reader accepts only valid replies, and that another decoder finds the
-// same parts in them.
+// FuzzMessage checks that the reader accepts only valid responses, and that another decoder finds
+// the same parts in them.
 func FuzzMessage(f *testing.F) {
 	for _, text := range []string{
 		`{"jsonrpc":"2.0","id":7,"result":[1,{"a":"\u00e9"}]}`, `{"id":1,"error":{"code":-19,"message":"x"}}`, `{"id":null,"error":{}}`,
@@ -49,7 +49,7 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzSocketFraming checks that arbitrary bytes from a target are read as replies or end the
+// FuzzSocketFraming checks that arbitrary bytes from a target are read as responses or end the
 // connection, no matter how the bytes are divided into reads.
 func FuzzSocketFraming(f *testing.F) {
 	f.Add([]byte(`{"id":1,"result":true}{"id":2,"result":"x"}`), 3)

@@ -178,12 +178,12 @@ func (h *HTTPS) post(ctx context.Context, transport *http.Transport, method stri
 	h.streams.learn(resp)
 	defer h.noteStatus(resp.StatusCode)
 	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	switch {
 	case err != nil:
-		return &Error{Method: method, Kind: OutcomeUnknown, Err: fmt.Errorf("read the reply: %w", err)}
-	case len(text) > maxReply:
-		return &Error{Method: method, Kind: OutcomeUnknown, Message: fmt.Sprintf("the reply is longer than %d MiB", maxReply>>20)}
+		return &Error{Method: method, Kind: OutcomeUnknown, Err: fmt.Errorf("read the response: %w", err)}
+	case len(text) > maxResponse:
+		return &Error{Method: method, Kind: OutcomeUnknown, Message: fmt.Sprintf("the response is longer than %d MiB", maxResponse>>20)}
 	}
 	return h.answer(method, id, resp.StatusCode, text, result)
 }
@@ -197,7 +197,7 @@ func (h *HTTPS) request(ctx context.Context, header http.Header, newBody func() 
 	}).WithContext(ctx)
 }
 
-// answer reads a reply from the proxy.
+// answer reads a response from the proxy.
 func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result any) error {
 	dec := decoders.Get().(*jsontext.Decoder)
 	m, err := messageOf(dec, text)
@@ -205,23 +205,23 @@ func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result
 	if err != nil {
 		// spdk-proxy and SPDK write exactly one of result and error. Other programs may also write
 		// the other one, as null.
-		var reply jsonrpc2.Response
-		if err := json.Unmarshal(text, &reply); err != nil || reply.Error == nil && reply.Result == nil {
+		var response jsonrpc2.Response
+		if err := json.Unmarshal(text, &response); err != nil || response.Error == nil && response.Result == nil {
 			return refusedWith(method, status)
 		}
-		if reply.Error != nil {
-			return answered(method, int(reply.Error.Code), reply.Error.Message)
+		if response.Error != nil {
+			return answered(method, int(response.Error.Code), response.Error.Message)
 		}
-		m = message{id: reply.ID.Num, result: *reply.Result}
+		m = message{id: response.ID.Num, result: *response.Result}
 	}
 	e, err := m.failed()
 	switch {
 	case err != nil || e == nil && (m.result == nil || status != http.StatusOK):
 		return refusedWith(method, status)
 	case e == nil && m.id != id:
-		return &Error{Method: method, Kind: OutcomeUnknown, Message: "the reply has the id of another call"}
+		return &Error{Method: method, Kind: OutcomeUnknown, Message: "the response has the id of another call"}
 	}
-	return decodeReply(method, m, result)
+	return decodeResponse(method, m, result)
 }
 
 // refusedWith returns the error for a response without a JSON-RPC error.

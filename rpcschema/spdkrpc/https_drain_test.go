@@ -56,7 +56,7 @@ func (p *drainingProxy) serve(ws *websocket.Conn, _ *http.Request) {
 				p.drained++
 				_ = ws.WriteMessage(websocket.TextMessage, []byte(`{"jsonrpc":"2.0","method":"spdkgate.draining"}`))
 			}
-			_ = reply(ws, c, "true")
+			_ = sendResponse(ws, c, "true")
 		})
 	}
 }
@@ -100,7 +100,7 @@ func TestStreamEndsNormally(t *testing.T) {
 	for _, code := range []int{websocket.CloseNormalClosure, websocket.CloseGoingAway} {
 		p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
 			c, _ := readCall(ws)
-			assert.NoError(t, reply(ws, c, "true"))
+			assert.NoError(t, sendResponse(ws, c, "true"))
 			_, _ = readCall(ws)
 			closeWith(ws, code)
 		})
@@ -122,7 +122,7 @@ func TestUnusedStreamEnds(t *testing.T) {
 	closed := make(chan error, 2)
 	p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
 		c, _ := readCall(ws)
-		assert.NoError(t, reply(ws, c, `"by stream"`))
+		assert.NoError(t, sendResponse(ws, c, `"by stream"`))
 		_, _, err := ws.ReadMessage()
 		closed <- err
 	})
@@ -163,7 +163,7 @@ func TestStreamPingsBothWays(t *testing.T) {
 		})
 		c, _ := readCall(ws)
 		assert.NoError(t, ws.WriteControl(websocket.PingMessage, []byte("are you there"), time.Time{}))
-		go func() { <-pinged; <-ponged; assert.NoError(t, reply(ws, c, "true")) }()
+		go func() { <-pinged; <-ponged; assert.NoError(t, sendResponse(ws, c, "true")) }()
 		_, _ = readCall(ws)
 	})
 	connect(t, h)

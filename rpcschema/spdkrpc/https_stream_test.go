@@ -79,7 +79,7 @@ func connect(t testing.TB, h *HTTPS) (ended chan struct{}) {
 
 func readCall(ws *websocket.Conn) (c call, err error) { return c, ws.ReadJSON(&c) }
 
-func reply(ws *websocket.Conn, c call, result string) error {
+func sendResponse(ws *websocket.Conn, c call, result string) error {
 	return ws.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"result":%s}`, c.ID, result))
 }
 
@@ -96,7 +96,7 @@ func closeWith(ws *websocket.Conn, code int) {
 func echo(ws *websocket.Conn, _ *http.Request) {
 	for {
 		c, err := readCall(ws)
-		if err != nil || reply(ws, c, fmt.Sprintf("%q", c.Method+" by stream")) != nil {
+		if err != nil || sendResponse(ws, c, fmt.Sprintf("%q", c.Method+" by stream")) != nil {
 			return
 		}
 	}
@@ -131,7 +131,7 @@ func TestStreamIsOpenedWhenOffered(t *testing.T) {
 	assert.EqualValues(t, 1, p.asked.Load())
 }
 
-func TestStreamAcceptsRepliesInAnyOrder(t *testing.T) {
+func TestStreamAcceptsResponsesInAnyOrder(t *testing.T) {
 	const n = 50
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
 		var calls []call
@@ -141,7 +141,7 @@ func TestStreamAcceptsRepliesInAnyOrder(t *testing.T) {
 			calls = append([]call{c}, calls...)
 		}
 		for _, c := range calls {
-			assert.NoError(t, reply(ws, c, string(c.Params)))
+			assert.NoError(t, sendResponse(ws, c, string(c.Params)))
 		}
 		_, _ = readCall(ws)
 	})
@@ -164,8 +164,8 @@ func TestStreamDeadlineAffectsOnlyItsCall(t *testing.T) {
 		slow, _ := readCall(ws)
 		other, _ := readCall(ws)
 		<-left
-		assert.NoError(t, reply(ws, slow, `"late"`))
-		assert.NoError(t, reply(ws, other, `"in time"`))
+		assert.NoError(t, sendResponse(ws, slow, `"late"`))
+		assert.NoError(t, sendResponse(ws, other, `"in time"`))
 		_, _ = readCall(ws)
 	})
 	connect(t, h)
@@ -201,13 +201,13 @@ func TestLostStreamLeavesTheOutcomeUnknown(t *testing.T) {
 		"binary": func(ws *websocket.Conn) {
 			_ = ws.WriteMessage(websocket.BinaryMessage, []byte(`{"id":1,"result":true}`))
 		},
-		"no JSON":    func(ws *websocket.Conn) { _ = ws.WriteMessage(websocket.TextMessage, []byte(`{"id":1,"result":tru`)) },
-		"two values": func(ws *websocket.Conn) { _ = ws.WriteMessage(websocket.TextMessage, []byte(`{"id":9,"result":1}{}`)) },
-		"no reply":   func(ws *websocket.Conn) { _ = ws.WriteMessage(websocket.TextMessage, []byte(`{"id":9}`)) },
-		"a batch":    func(ws *websocket.Conn) { _ = ws.WriteMessage(websocket.TextMessage, []byte(`[{"id":9,"result":1}]`)) },
-		"no frame":   func(ws *websocket.Conn) { _, _ = ws.NetConn().Write([]byte("HTTP/1.1 200 OK\r\n\r\n")) },
-		"compressed": func(ws *websocket.Conn) { _, _ = ws.NetConn().Write([]byte{0xc1, 2, '{', '}'}) },
-		"too long":   func(ws *websocket.Conn) { _, _ = ws.NetConn().Write([]byte{0x81, 127, 0, 0, 0, 0, 0x10, 0, 0, 0}) },
+		"no JSON":     func(ws *websocket.Conn) { _ = ws.WriteMessage(websocket.TextMessage, []byte(`{"id":1,"result":tru`)) },
+		"two values":  func(ws *websocket.Conn) { _ = ws.WriteMessage(websocket.TextMessage, []byte(`{"id":9,"result":1}{}`)) },
+		"no response": func(ws *websocket.Conn) { _ = ws.WriteMessage(websocket.TextMessage, []byte(`{"id":9}`)) },
+		"a batch":     func(ws *websocket.Conn) { _ = ws.WriteMessage(websocket.TextMessage, []byte(`[{"id":9,"result":1}]`)) },
+		"no frame":    func(ws *websocket.Conn) { _, _ = ws.NetConn().Write([]byte("HTTP/1.1 200 OK\r\n\r\n")) },
+		"compressed":  func(ws *websocket.Conn) { _, _ = ws.NetConn().Write([]byte{0xc1, 2, '{', '}'}) },
+		"too long":    func(ws *websocket.Conn) { _, _ = ws.NetConn().Write([]byte{0x81, 127, 0, 0, 0, 0, 0x10, 0, 0, 0}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -340,7 +340,7 @@ func TestCloseEndsTheStream(t *testing.T) {
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
 		c, _ := readCall(ws)
 		<-closed
-		assert.NoError(t, reply(ws, c, `"answered"`))
+		assert.NoError(t, sendResponse(ws, c, `"answered"`))
 		_, _, err := ws.ReadMessage()
 		assert.True(t, websocket.IsCloseError(err, websocket.CloseNormalClosure), err)
 	})
@@ -377,7 +377,7 @@ func TestExpiredCredentialsFailNoCall(t *testing.T) {
 	p.stream = func(ws *websocket.Conn, r *http.Request) {
 		c, _ := readCall(ws)
 		if r.Header.Get("Authorization") != "Bearer first" {
-			assert.NoError(t, reply(ws, c, fmt.Sprintf("%q", r.Header.Get("Authorization"))))
+			assert.NoError(t, sendResponse(ws, c, fmt.Sprintf("%q", r.Header.Get("Authorization"))))
 			_, _ = readCall(ws)
 			return
 		}

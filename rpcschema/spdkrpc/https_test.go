@@ -52,7 +52,7 @@ func TestHTTPSResponses(t *testing.T) {
 		"SPDK's error":           {200, `{"id":1,"error":{"code":-19,"message":"No such device"}}`, NoSuchDevice},
 		"limit":                  {429, `{"id":1,"error":{"code":-32029,"message":"wait 2s"}}`, Unreachable},
 		"too many logins":        {429, `{"id":1,"error":{"code":-32030,"message":"wait 2s"}}`, Unreachable},
-		"proxy's error":          {504, `{"id":1,"error":{"code":-32054,"message":"no reply"}}`, OutcomeUnknown},
+		"proxy's error":          {504, `{"id":1,"error":{"code":-32054,"message":"no response"}}`, OutcomeUnknown},
 		"unauthorized, bare":     {401, `Unauthorized`, Denied},
 		"too many, bare":         {429, ``, Unreachable},
 		"unavailable, bare":      {503, ``, Unreachable},

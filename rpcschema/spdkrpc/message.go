@@ -14,12 +14,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// maxReply is the length in bytes of the largest reply that SPDK writes.
-const maxReply = 32 << 20
+// maxResponse is the length in bytes of the largest response that SPDK writes.
+const maxResponse = 32 << 20
 
-// maxMessage is the largest message that a stream accepts: the largest reply plus the members
+// maxMessage is the largest message that a stream accepts: the largest response plus the members
 // around its result.
-const maxMessage = maxReply + 4096
+const maxMessage = maxResponse + 4096
 
 // requestText writes a request. The error states why method or params cannot be written.
 func requestText(id uint64, method string, params any) (text []byte, err error) {
@@ -40,7 +40,7 @@ func requestText(id uint64, method string, params any) (text []byte, err error) 
 	return append(text, '}'), nil
 }
 
-// A message is a reply or a notification from the target or the proxy.
+// A message is a response or a notification from the target or the proxy.
 type message struct {
 	id      uint64 // 0 if absent, null, or not an id of this client, whose ids start at 1
 	result  []byte
@@ -48,7 +48,7 @@ type message struct {
 	method  string // the method of a notification, as JSON text
 }
 
-var errNoReply = errors.New("the peer's message has no id, or does not have exactly one of result and error")
+var errNoResponse = errors.New("the peer's message has no id, or does not have exactly one of result and error")
 
 // splitMessage reads a message. The function keep returns a part of the message in memory that
 // stays valid: dec reuses its own memory unless it was given the whole text.
@@ -97,7 +97,7 @@ func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m messa
 		return m, fmt.Errorf("the peer's message: %w", err)
 	}
 	if m.method == "" && (!hasID || (m.result == nil) == (m.failure == nil)) {
-		return m, errNoReply
+		return m, errNoResponse
 	}
 	return m, nil
 }
@@ -120,13 +120,13 @@ func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 // noInput is the input of a decoder that is not in use.
 var noInput = new(bytes.Buffer)
 
-// lenient contains the options for decoding SPDK's replies, whose names may contain any bytes.
+// lenient contains the options for decoding SPDK's responses, whose names may contain any bytes.
 var lenient = []jsontext.Options{jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)}
 
 // decoders pools the memory that tracks names and nesting.
 var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(noInput) }}
 
-// failed returns the error of a reply, or nil if the reply contains a result.
+// failed returns the error of a response, or nil if the response contains a result.
 func (m message) failed() (*jsonrpc.Error, error) {
 	if m.failure == nil {
 		return nil, nil
@@ -138,12 +138,12 @@ func (m message) failed() (*jsonrpc.Error, error) {
 	return e, nil
 }
 
-// decodeReply decodes the reply to a call into result.
-func decodeReply(method string, m message, result any) error {
+// decodeResponse decodes the response to a call into result.
+func decodeResponse(method string, m message, result any) error {
 	e, err := m.failed()
 	switch {
 	case err != nil:
-		return &Error{Method: method, Kind: OutcomeUnknown, Message: "the reply has an error that cannot be read", Err: err}
+		return &Error{Method: method, Kind: OutcomeUnknown, Message: "the response has an error that cannot be read", Err: err}
 	case e != nil:
 		return answered(method, e.Code, e.Message)
 	}

@@ -11,9 +11,9 @@ import (
 )
 
 // Socket is a Caller that uses the target's UNIX socket. It sends many concurrent calls over one
-// connection, and matches replies to calls by id. A reply that arrives after the caller has stopped
-// waiting is discarded. The Socket connects on first use, and again after the connection is lost.
-// Close closes the connection.
+// connection, and matches responses to calls by id. A response that arrives after the caller has
+// stopped waiting is discarded. The Socket connects on first use, and again after the connection is
+// lost. Close closes the connection.
 type Socket struct {
 	path   string
 	check  func(net.Conn) error
@@ -178,7 +178,7 @@ func (p Pending) Wait(ctx context.Context, result any) error {
 func (p Pending) outcome(result any) error {
 	switch c := p.call; {
 	case c.err == nil:
-		return decodeReply(p.method, c.reply, result)
+		return decodeResponse(p.method, c.response, result)
 	case c.sent:
 		return &Error{Method: p.method, Kind: OutcomeUnknown, Err: c.err}
 	default:

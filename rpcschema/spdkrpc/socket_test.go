@@ -72,7 +72,7 @@ func dial(t testing.TB, path string) *Socket {
 	return s
 }
 
-func TestSocketMatchesRepliesByID(t *testing.T) {
+func TestSocketMatchesResponsesByID(t *testing.T) {
 	const n = 50
 	s := dial(t, listen(t, func(p *peer) {
 		calls := make([]call, n)
@@ -95,7 +95,7 @@ func TestSocketMatchesRepliesByID(t *testing.T) {
 	wg.Wait()
 }
 
-func TestSocketDropsLateReplies(t *testing.T) {
+func TestSocketDropsLateResponses(t *testing.T) {
 	gaveUp := make(chan struct{})
 	s := dial(t, listen(t, func(p *peer) {
 		late := p.read()
@@ -247,6 +247,6 @@ func TestSocketSendsQueuedCallsAgain(t *testing.T) {
 	calls.Go(func() { assert.NoError(t, s.Call(t.Context(), "second", nil, nil)) })
 	for former.callsInFlight() < 2 {
 	}
-	f.results <- writeReply{0, net.ErrClosed}
+	f.results <- writeResult{0, net.ErrClosed}
 	calls.Wait()
 }

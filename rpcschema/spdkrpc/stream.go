@@ -25,9 +25,9 @@ type prober interface {
 	heard() uint64
 }
 
-// A stream is one connection with many calls in flight, which are matched with their replies by id.
-// Streams are used on the target's socket and over WebSocket; only the framing differs. A stream is
-// safe for concurrent use.
+// A stream is one connection with many calls in flight, which are matched with their responses by
+// id. Streams are used on the target's socket and over WebSocket; only the framing differs. A
+// stream is safe for concurrent use.
 //
 // Calls that are started while another goroutine is writing are sent together in the next write.
 type stream struct {
@@ -35,7 +35,7 @@ type stream struct {
 	prober  prober        // nil if silence does not mean that the connection is lost
 	beat    time.Duration // time between two ticks
 	timer   *time.Timer   // guarded by mu; nil means no ticks
-	limit   int           // maximum number of calls without a reply; 0 means unlimited
+	limit   int           // maximum number of calls without a response; 0 means unlimited
 	ended   chan struct{} // closed when the connection has closed
 
 	mu    sync.Mutex
@@ -46,7 +46,7 @@ type stream struct {
 
 // inFlight is the state of a stream.
 type inFlight struct {
-	calls   map[uint64]*streamCall // calls without a reply
+	calls   map[uint64]*streamCall // calls without a response
 	awaited int                    // number of calls that a caller is waiting for
 	queue   []*streamCall          // calls to be written
 	batch   []*streamCall          // calls being written; the memory is reused for the next queue
@@ -55,7 +55,7 @@ type inFlight struct {
 	// the stream accepts no further calls, and ends when no call is awaited
 	leaving  bool
 	draining bool  // the peer has announced that it will close the connection
-	answered bool  // a reply has arrived
+	answered bool  // a response has arrived
 	err      error // why the connection has closed, or is about to close
 	closed   bool
 
@@ -67,13 +67,13 @@ type inFlight struct {
 type streamCall struct {
 	id   uint64
 	text []byte
-	done chan struct{} // closed when reply or err is set
+	done chan struct{} // closed when response or err is set
 
-	answered func() // called before done is closed if there is a reply; may be nil
+	answered func() // called before done is closed if there is a response; may be nil
 
-	reply message
-	err   error // no reply will arrive
-	sent  bool  // if err is set, whether the peer may have executed the call
+	response message
+	err      error // no response will arrive
+	sent     bool  // if err is set, whether the peer may have executed the call
 
 	// The following fields are guarded by stream.mu.
 	progress  progress
@@ -129,7 +129,7 @@ func (s *stream) update(change func(*inFlight)) {
 	go func() { _ = s.framing.close() }() // close may write a last message
 }
 
-// fail ends a call that will get no reply.
+// fail ends a call that will get no response.
 func (f *inFlight) fail(c *streamCall, err error) {
 	f.remove(c)
 	c.err, c.sent = err, c.progress == written
@@ -149,8 +149,8 @@ func newCall(id uint64, text []byte) *streamCall {
 }
 
 // start queues a call, and writes the queue unless another goroutine is writing. If start returns
-// an error, the call will not be sent. Otherwise, done is closed when the reply has arrived or can
-// no longer arrive.
+// an error, the call will not be sent. Otherwise, done is closed when the response has arrived or
+// can no longer arrive.
 func (s *stream) start(c *streamCall) (err error) {
 	write := false
 	s.update(func(f *inFlight) {
@@ -206,7 +206,7 @@ func (s *stream) writeOnce() (more bool) {
 	s.update(func(f *inFlight) {
 		for i, c := range batch {
 			switch {
-			case f.calls[c.id] != c: // the reply has already arrived
+			case f.calls[c.id] != c: // the response has already arrived
 			case i >= complete:
 				f.fail(c, err)
 			default:
@@ -254,13 +254,13 @@ func (s *stream) run() {
 				return
 			}
 			c := f.calls[m.id]
-			// The peer cannot have received this id, or this is a second reply.
+			// The peer cannot have received this id, or this is a second response.
 			if c == nil || c.progress == queued {
 				return
 			}
 			f.answered = true
 			f.remove(c)
-			c.reply = m
+			c.response = m
 			replied = c
 		})
 		if replied == nil {
@@ -278,7 +278,7 @@ func (s *stream) run() {
 const drainingMethod = `"spdkgate.draining"`
 
 // giveUp is called when the caller stops waiting. A call that has not been written is withdrawn and
-// ends with err. A call that may have been written stays in flight, and its reply may still be
+// ends with err. A call that may have been written stays in flight, and its response may still be
 // read.
 func (s *stream) giveUp(c *streamCall, err error) {
 	s.update(func(f *inFlight) {
@@ -320,7 +320,7 @@ func (s *stream) isDraining() (draining bool) {
 	return draining
 }
 
-// outcome returns the reason why the connection closed, and whether it ever delivered a reply.
+// outcome returns the reason why the connection closed, and whether it ever delivered a response.
 func (s *stream) outcome() (err error, answered bool) {
 	s.update(func(f *inFlight) { err, answered = f.err, f.answered })
 	return err, answered

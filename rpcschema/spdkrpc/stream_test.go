@@ -13,21 +13,21 @@ import (
 
 // A script is a framing that a test controls.
 type script struct {
-	writes  chan [][]byte   // messages that the stream writes
-	results chan writeReply // results that write returns
-	replies chan message    // replies to read; closing the channel ends the connection
-	closed  chan struct{}
-	pings   int
-	sounds  uint64
+	writes    chan [][]byte    // messages that the stream writes
+	results   chan writeResult // results that write returns
+	responses chan message     // responses to read; closing the channel ends the connection
+	closed    chan struct{}
+	pings     int
+	sounds    uint64
 }
 
-type writeReply struct {
+type writeResult struct {
 	complete int
 	err      error
 }
 
 func newScript() *script {
-	return &script{writes: make(chan [][]byte), results: make(chan writeReply), replies: make(chan message), closed: make(chan struct{})}
+	return &script{writes: make(chan [][]byte), results: make(chan writeResult), responses: make(chan message), closed: make(chan struct{})}
 }
 
 func (s *script) write(messages [][]byte) (int, error) {
@@ -40,7 +40,7 @@ func (s *script) write(messages [][]byte) (int, error) {
 
 func (s *script) read() (message, error) {
 	select {
-	case m, open := <-s.replies:
+	case m, open := <-s.responses:
 		if !open {
 			return m, io.EOF
 		}
@@ -59,7 +59,7 @@ func (s *script) written(complete int, err error) (texts []string) {
 	for _, text := range <-s.writes {
 		texts = append(texts, string(text))
 	}
-	s.results <- writeReply{complete, err}
+	s.results <- writeResult{complete, err}
 	return texts
 }
 
@@ -95,10 +95,10 @@ func TestStreamBatchesCalls(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, first := startMany(t, f, s, 4)
 	assert.Len(t, first, 1)
-	f.results <- writeReply{1, nil}
+	f.results <- writeResult{1, nil}
 	assert.Equal(t, []string{"2", "3", "4"}, f.written(3, nil))
 	for _, id := range []uint64{3, 1, 4, 2} {
-		f.replies <- message{id: id, result: fmt.Append(nil, id)}
+		f.responses <- message{id: id, result: fmt.Append(nil, id)}
 	}
 	for i, c := range calls {
 		var got int
@@ -111,10 +111,10 @@ func TestStreamBatchesCalls(t *testing.T) {
 func TestStreamDistinguishesUnwrittenCalls(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 5)
-	f.results <- writeReply{1, nil}
+	f.results <- writeResult{1, nil}
 	<-f.writes
 	late := start(t, s, 6) // only queued
-	f.results <- writeReply{2, io.ErrShortWrite}
+	f.results <- writeResult{2, io.ErrShortWrite}
 	for i, c := range append(calls, late) {
 		want := Unreachable
 		if i < 3 {
@@ -131,11 +131,11 @@ func TestStreamEndsDuringAWrite(t *testing.T) {
 	for complete, want := range map[int]Kind{0: Unreachable, 1: OutcomeUnknown} {
 		f, s := begin(t, 0)
 		calls, _ := startMany(t, f, s, 2)
-		close(f.replies)
+		close(f.responses)
 		<-s.ended
 		require.ErrorIs(t, calls[1].Wait(t.Context(), nil), Unreachable, "the call was only queued")
 		assert.False(t, calls[0].unsent())
-		f.results <- writeReply{complete, map[bool]error{true: io.ErrShortWrite}[complete == 0]}
+		f.results <- writeResult{complete, map[bool]error{true: io.ErrShortWrite}[complete == 0]}
 		assert.Equal(t, want, KindOf(calls[0].Wait(t.Context(), nil)))
 	}
 }
@@ -151,10 +151,10 @@ func TestStreamWithdrawsQueuedCalls(t *testing.T) {
 	err := calls[2].Wait(gone, nil)
 	require.ErrorIs(t, err, Unreachable)
 	require.ErrorIs(t, err, context.Canceled)
-	f.results <- writeReply{1, nil}
+	f.results <- writeResult{1, nil}
 	assert.Equal(t, []string{"2", "4"}, f.written(2, nil))
 	for _, id := range []uint64{1, 2, 4} {
-		f.replies <- message{id: id, result: []byte("true")}
+		f.responses <- message{id: id, result: []byte("true")}
 	}
 	for _, i := range []int{0, 1, 3} {
 		require.NoError(t, calls[i].Wait(t.Context(), nil))
@@ -162,19 +162,19 @@ func TestStreamWithdrawsQueuedCalls(t *testing.T) {
 	require.ErrorIs(t, calls[2].Wait(t.Context(), nil), Unreachable)
 }
 
-// Replies with unknown ids, or to calls that have not been written yet, have no effect.
+// Responses with unknown ids, or to calls that have not been written yet, have no effect.
 func TestStreamIgnoresUnknownIDs(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 2)
 	for _, id := range []uint64{0, 2, 99, 1 << 63} {
-		f.replies <- message{id: id, result: []byte(`"wrong"`)}
+		f.responses <- message{id: id, result: []byte(`"wrong"`)}
 	}
-	// Call 1 gets its reply even though the write of its request has not returned.
-	f.replies <- message{id: 1, result: []byte(`"right"`)}
-	f.replies <- message{id: 1, result: []byte(`"again"`)}
-	f.results <- writeReply{1, nil}
+	// Call 1 gets its response even though the write of its request has not returned.
+	f.responses <- message{id: 1, result: []byte(`"right"`)}
+	f.responses <- message{id: 1, result: []byte(`"again"`)}
+	f.results <- writeResult{1, nil}
 	f.written(1, nil)
-	f.replies <- message{id: 2, result: []byte(`"right"`)}
+	f.responses <- message{id: 2, result: []byte(`"right"`)}
 	for _, c := range calls {
 		var got string
 		require.NoError(t, c.Wait(t.Context(), &got))
@@ -187,20 +187,20 @@ func TestStreamIgnoresUnknownIDs(t *testing.T) {
 func TestStreamEndsWhenThePeerStops(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 3)
-	f.results <- writeReply{1, nil}
+	f.results <- writeResult{1, nil}
 	f.written(2, nil)
-	f.replies <- message{method: `"another.notification"`}
-	f.replies <- message{}
+	f.responses <- message{method: `"another.notification"`}
+	f.responses <- message{}
 	assert.False(t, s.isDraining())
-	f.replies <- message{method: drainingMethod}
-	f.replies <- message{id: 1, result: []byte("true")}
+	f.responses <- message{method: drainingMethod}
+	f.responses <- message{id: 1, result: []byte("true")}
 	require.NoError(t, calls[0].Wait(t.Context(), nil))
 	require.ErrorIs(t, s.start(newCall(4, nil)), errLeaving)
 
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, calls[1].Wait(gone, nil), OutcomeUnknown)
-	f.replies <- message{id: 3, result: []byte("true")}
+	f.responses <- message{id: 3, result: []byte("true")}
 	require.NoError(t, calls[2].Wait(t.Context(), nil))
 	<-s.ended
 	err, answered := s.outcome()
@@ -212,14 +212,14 @@ func TestStreamEndsWhenThePeerStops(t *testing.T) {
 func TestStreamLimitsPendingCalls(t *testing.T) {
 	f, s := begin(t, 2)
 	calls, _ := startMany(t, f, s, 2)
-	f.results <- writeReply{1, nil}
+	f.results <- writeResult{1, nil}
 	f.written(1, nil)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, calls[0].Wait(gone, nil), OutcomeUnknown)
 	require.ErrorIs(t, s.start(newCall(3, nil)), errFull, "the peer is still executing the call for which no caller waits")
-	f.replies <- message{id: 1, result: []byte("true")}
-	f.replies <- message{}
+	f.responses <- message{id: 1, result: []byte("true")}
+	f.responses <- message{}
 	go func() { f.written(1, nil) }()
 	start(t, s, 3)
 }

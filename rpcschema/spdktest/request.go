@@ -17,8 +17,8 @@ type request struct {
 	id     json.RawMessage // nil or null if a successful call gets no response
 	method string
 	params any // nil, map[string]any or []any
-	// done completes the call with its reply, or with nil if there is none.
-	done func(reply []byte)
+	// done completes the call with its response, or with nil if there is none.
+	done func(response []byte)
 }
 
 // handle handles one JSON value from a connection.
@@ -26,14 +26,14 @@ func (c *conn) handle(value any) {
 	batch, ok := value.([]any)
 	if !ok || len(batch) == 0 || c.server.engine.before("v26.05") {
 		c.expect(1)
-		c.single(value, func(reply []byte) {
-			c.answer(reply)
+		c.single(value, func(response []byte) {
+			c.answer(response)
 			c.stir()
 		})
 		return
 	}
 	c.expect(1)
-	b := &batchReply{missing: len(batch), done: func(reply []byte) { c.answer(reply); c.stir() }}
+	b := &batchResponse{missing: len(batch), done: func(response []byte) { c.answer(response); c.stir() }}
 	for _, v := range batch {
 		c.single(v, b.add)
 	}
@@ -93,56 +93,56 @@ func (r *request) succeed(result json.RawMessage) {
 		r.done(nil)
 		return
 	}
-	reply := make([]byte, 0, len(result)+len(r.id)+40)
-	reply = append(reply, `{"jsonrpc":"2.0","id":`...)
-	reply = append(reply, cmp.Or(string(r.id), "null")...)
-	reply = append(reply, `,"result":`...)
-	reply = append(reply, result...)
+	response := make([]byte, 0, len(result)+len(r.id)+40)
+	response = append(response, `{"jsonrpc":"2.0","id":`...)
+	response = append(response, cmp.Or(string(r.id), "null")...)
+	response = append(response, `,"result":`...)
+	response = append(response, result...)
 	if r.id == nil {
-		r.done(unskipped(reply))
+		r.done(unskipped(response))
 		return
 	}
-	r.done(append(reply, '}', '\n'))
+	r.done(append(response, '}', '\n'))
 }
 
 // unskipped returns the text that releases before v26.05 mistakenly send after a successful
 // notification: the last part of their write buffer, without its end.
-func unskipped(reply []byte) []byte {
+func unskipped(response []byte) []byte {
 	const buffer = 4096
-	return reply[(len(reply)-1)/buffer*buffer:]
+	return response[(len(response)-1)/buffer*buffer:]
 }
 
 // fail responds to a call with an error. If the call has no id, the response has id null.
 func (r *request) fail(e *jsonrpc.Error) {
-	reply, err := jsonrpc.Response{ID: r.id, Error: e}.MarshalJSON()
+	response, err := jsonrpc.Response{ID: r.id, Error: e}.MarshalJSON()
 	if err != nil {
 		panic(err) // cannot happen, because an Error contains only a code and a message
 	}
-	r.done(append(reply, '\n'))
+	r.done(append(response, '\n'))
 }
 
-// A batchReply collects the replies of a batch in the order of completion.
-type batchReply struct {
+// A batchResponse collects the responses of a batch in the order of completion.
+type batchResponse struct {
 	done func([]byte)
 
-	mu      sync.Mutex
-	missing int
-	replies [][]byte
+	mu        sync.Mutex
+	missing   int
+	responses [][]byte
 }
 
-func (b *batchReply) add(reply []byte) {
+func (b *batchResponse) add(response []byte) {
 	b.mu.Lock()
 	b.missing--
-	if reply != nil {
-		b.replies = append(b.replies, bytes.TrimSuffix(reply, []byte("\n")))
+	if response != nil {
+		b.responses = append(b.responses, bytes.TrimSuffix(response, []byte("\n")))
 	}
 	last := b.missing == 0
 	b.mu.Unlock()
 	switch {
 	case !last:
-	case len(b.replies) == 0:
+	case len(b.responses) == 0:
 		b.done(nil)
 	default:
-		b.done([]byte("[" + string(bytes.Join(b.replies, []byte(","))) + "]\n"))
+		b.done([]byte("[" + string(bytes.Join(b.responses, []byte(","))) + "]\n"))
 	}
 }

@@ -129,7 +129,7 @@ func (s *server) close() {
 	_ = os.Remove(s.lock.Name())
 }
 
-// A conn is one connection. Replies are sent in order of completion.
+// A conn is one connection. Responses are sent in order of completion.
 type conn struct {
 	server *server
 	socket *net.UnixConn
@@ -138,7 +138,7 @@ type conn struct {
 	mu          sync.Mutex
 	queue       [][]byte
 	outstanding int // calls that have not been completed
-	// taking means that received bytes are being parsed. In the meantime, replies are held back,
+	// taking means that received bytes are being parsed. In the meantime, responses are held back,
 	// because a parse error drops them.
 	taking  bool
 	stopped bool // the connection is no longer being read
@@ -191,21 +191,21 @@ func (c *conn) expect(n int) {
 	c.mu.Unlock()
 }
 
-// hold starts or stops holding back replies.
+// hold starts or stops holding back responses.
 func (c *conn) hold(taking bool) {
 	c.mu.Lock()
 	c.taking = taking
 	c.mu.Unlock()
 }
 
-// answer completes one call. If reply is nil, the call gets no response. Since v26.05, a call that
-// completes after its connection was half-closed gets no response.
-func (c *conn) answer(reply []byte) {
+// answer completes one call. If response is nil, the call gets no response. Since v26.05, a call
+// that completes after its connection was half-closed gets no response.
+func (c *conn) answer(response []byte) {
 	c.mu.Lock()
-	if reply == nil || c.dead || c.stopped && !c.server.engine.before("v26.05") {
+	if response == nil || c.dead || c.stopped && !c.server.engine.before("v26.05") {
 		c.outstanding--
 	} else {
-		c.queue = append(c.queue, reply)
+		c.queue = append(c.queue, response)
 	}
 	c.mu.Unlock()
 }
@@ -217,7 +217,7 @@ func (c *conn) stir() {
 	}
 }
 
-// write sends the completed replies at the next poll. It closes the socket when the connection is
+// write sends the completed responses at the next poll. It closes the socket when the connection is
 // no longer being read and every call has ended.
 func (c *conn) write() {
 	defer c.remove()
@@ -255,7 +255,7 @@ func (c *conn) hangUp() {
 	c.stir()
 }
 
-// kill closes the connection and discards its calls and replies.
+// kill closes the connection and discards its calls and responses.
 func (c *conn) kill() {
 	c.mu.Lock()
 	c.dead, c.stopped, c.queue = true, true, nil

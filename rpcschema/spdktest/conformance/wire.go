@@ -56,34 +56,34 @@ func (w *wire) next() any {
 	return value
 }
 
-// reply returns the next value, which must be a single reply.
-func (w *wire) reply() map[string]any {
+// response returns the next value, which must be a single response.
+func (w *wire) response() map[string]any {
 	w.Helper()
 	object, ok := w.next().(map[string]any)
-	require.True(w, ok, "a reply is an object")
+	require.True(w, ok, "a response is an object")
 	require.Equal(w, "2.0", object["jsonrpc"])
 	return object
 }
 
-// answered checks that the next reply contains the given id and the given error code. Code 0 means
-// success.
+// answered checks that the next response contains the given id and the given error code. Code 0
+// means success.
 func (w *wire) answered(id any, code int) {
 	w.Helper()
-	checkReply(w.suite, w.reply(), id, code)
+	checkResponse(w.suite, w.response(), id, code)
 }
 
-func checkReply(s *suite, reply map[string]any, id any, code int) {
+func checkResponse(s *suite, response map[string]any, id any, code int) {
 	s.Helper()
-	assert.Equal(s, id, reply["id"])
+	assert.Equal(s, id, response["id"])
 	if code == 0 {
-		assert.Contains(s, reply, "result")
-		assert.NotContains(s, reply, "error")
+		assert.Contains(s, response, "result")
+		assert.NotContains(s, response, "error")
 		return
 	}
-	e, ok := reply["error"].(map[string]any)
-	require.True(s, ok, "%v", reply)
+	e, ok := response["error"].(map[string]any)
+	require.True(s, ok, "%v", response)
 	assert.Equal(s, json.Number(fmt.Sprint(code)), e["code"])
-	assert.NotContains(s, reply, "result")
+	assert.NotContains(s, response, "result")
 }
 
 // closed checks that the target closes the connection without sending anything else.
@@ -178,7 +178,7 @@ func testWire(s *suite) {
 		}
 		for _, text := range []string{`{"jsonrpc":"2.0","method":"spdk_get_version"}`, `{"jsonrpc":"2.0","id":null,"method":"spdk_get_version"}`} {
 			w := s.sent(text)
-			if s.before("v26.05") { // a truncated reply
+			if s.before("v26.05") { // a truncated response
 				assert.Equal(s, `{"jsonrpc":"2.0","id":null,"result":{`, w.read(37))
 			} else {
 				w.silent()
@@ -190,7 +190,7 @@ func testWire(s *suite) {
 			"garbage", `{'a':1}`, `{"a":tru}`, `{"a":1 "b":2}`, `{a:1}`, "// c\n" + versionCall, "\ufeff" + versionCall, "}", `{"a":NaN}`, "{\"a\":\"\t\"}",
 			`{"a":"\x"}`, `{"a":1]`, `{"a":01}`, `{"a":+1}`, `{"a":"\ud83d"}`, "{\"a\":\"\xff\"}", "\x00" + versionCall, versionCall + "\x00", "GET / HTTP/1.1\r\n\r\n",
 			strings.TrimSuffix(versionCall, "}") + ",}",
-			versionCall + "garbage", // the target also drops the reply to the valid call
+			versionCall + "garbage", // the target also drops the response to the valid call
 			slowCall(1, 700) + "garbage",
 			`{"jsonrpc":"2.0","id":1,"method":"nosuch","params":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
 		} {
@@ -268,21 +268,21 @@ func testBatches(s *suite) {
 		return list
 	}
 	list := batch("[" + versionCall + `,{"jsonrpc":"2.0","id":2,"method":"nosuch"},5,{"jsonrpc":"2.0","method":"spdk_get_version"}]`)
-	require.Len(s, list, 3, "a notification gets no reply")
-	checkReply(s, list[0].(map[string]any), json.Number("1"), 0)
-	checkReply(s, list[1].(map[string]any), json.Number("2"), noMethod)
-	checkReply(s, list[2].(map[string]any), nil, invalidRequest)
+	require.Len(s, list, 3, "a notification gets no response")
+	checkResponse(s, list[0].(map[string]any), json.Number("1"), 0)
+	checkResponse(s, list[1].(map[string]any), json.Number("2"), noMethod)
+	checkResponse(s, list[2].(map[string]any), nil, invalidRequest)
 	require.Len(s, batch("["+versionCall+"]"), 1)
 	list = batch("[[" + versionCall + "]]")
-	checkReply(s, list[0].(map[string]any), nil, invalidRequest)
+	checkResponse(s, list[0].(map[string]any), nil, invalidRequest)
 	s.sent(`[{"jsonrpc":"2.0","method":"spdk_get_version"}]`).silent()
 
 	w := s.sent("[" + slowCall(1, 300) + "," + strings.Replace(versionCall, "1,", "2,", 1) + "]" + strings.Replace(versionCall, "1,", "3,", 1))
 	w.answered(json.Number("3"), 0)
 	list = w.next().([]any)
 	require.Len(s, list, 2)
-	checkReply(s, list[0].(map[string]any), json.Number("2"), 0)
-	checkReply(s, list[1].(map[string]any), json.Number("1"), timedOut)
+	checkResponse(s, list[0].(map[string]any), json.Number("2"), 0)
+	checkResponse(s, list[1].(map[string]any), json.Number("1"), timedOut)
 }
 
 // testConnections checks that the target serves at most 64 connections, and that further
@@ -295,8 +295,8 @@ func testConnections(s *suite) {
 	served := 0
 	for _, w := range conns {
 		require.NoError(s, w.conn.SetReadDeadline(time.Now().Add(time.Second)))
-		var reply map[string]any
-		err := w.dec.Decode(&reply)
+		var response map[string]any
+		err := w.dec.Decode(&response)
 		if err != nil {
 			require.ErrorIs(s, err, os.ErrDeadlineExceeded)
 			break

@@ -19,8 +19,8 @@ import (
 )
 
 func TestHelmTest(t *testing.T) {
-	// The first reading of the check also counts volumes as orphans that other tests are creating
-	// or deleting.
+	// The check would also report volumes that other tests are deleting as orphans, so wait for the
+	// deletions.
 	require.NoError(t, deletions.Wait())
 	n := newNamespace(t, "`helm test` passes")
 	_, err := env.driver.runHelm(t.Context(), "test", release, rolloutTimeout)

@@ -21,9 +21,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// In the machine, spdk-csi move copies thin and thick volumes with a snapshot below them to another
-// lvstore of a real target. A first copy is made while a node uses the volume; the second copy adds
-// what has changed since. All bytes are compared, and then the copy is used.
+// In the machine, spdk-csi move copies thin and thick volumes, each with a snapshot below it, to
+// another lvstore of a real target. A first copy is made while a node uses the volume; the second
+// copy adds what has changed since. All bytes are compared, and then the copy is used.
 func TestMovedCopyCanBeUsed(t *testing.T) {
 	realTarget.Lock()
 	t.Cleanup(realTarget.Unlock)

@@ -31,7 +31,7 @@ func (s *Store) Tools(ctx context.Context, module string, parallel int) (Program
 		}
 		parts = append(parts, text)
 	}
-	dir, err := s.folder("programs", parts...)
+	dir, err := s.directory("programs", parts...)
 	if err != nil {
 		return nil, err
 	}

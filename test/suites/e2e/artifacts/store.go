@@ -56,7 +56,7 @@ func Open(log Log) (*Store, error) {
 func (s *Store) Close() error { return s.lock.Close() }
 
 // directory returns the directory for the contents that the parts describe, and marks it as used.
-func (s *Store) folder(kind string, parts ...[]byte) (string, error) {
+func (s *Store) directory(kind string, parts ...[]byte) (string, error) {
 	h := sha256.New()
 	for _, p := range parts {
 		h.Write(p)
@@ -89,7 +89,7 @@ func (s *Store) removeUnused() error {
 // Packages returns a directory with the unpacked packages and their dependencies. Remove the
 // directory to get newer packages.
 func (s *Store) Packages(ctx context.Context, packages ...string) (string, error) {
-	dir, err := s.folder("debian", []byte(strings.Join(packages, " ")))
+	dir, err := s.directory("debian", []byte(strings.Join(packages, " ")))
 	if err != nil {
 		return "", err
 	}

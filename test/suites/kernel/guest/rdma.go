@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestAddress is the guest's own address. RDMA over Ethernet needs an interface with an address
-// other than the loopback interface.
+// guestAddress is the guest's own address. RDMA over Ethernet needs an interface that has an
+// address and is not the loopback interface.
 const guestAddress = "10.0.2.15"
 
 // newRDMATarget returns an nvmet that is reachable over RDMA, which the kernel emulates on the

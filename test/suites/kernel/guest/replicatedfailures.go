@@ -76,7 +76,7 @@ func (v *replicatedVolume) restartPlugin() {
 	})
 }
 
-// waits checks that, after some time, no write is acknowledged any longer.
+// waits checks that writes are no longer acknowledged after some time.
 func (v *replicatedVolume) waits() {
 	v.step("writes wait", func(ctx context.Context) (string, error) {
 		counted := func() uint64 {
