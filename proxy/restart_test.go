@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A restartBench is a proxy that saves the configuration and stores keys, for a target that starts
+// A restartBench is a proxy that saves the configuration and stores keys, with a target that starts
 // with the saved configuration.
 type restartBench struct {
 	*bench
@@ -186,8 +186,8 @@ func TestOnlyChangesTriggerASave(t *testing.T) {
 	assert.False(t, pending(), "the change is saved before the response")
 }
 
-// If SPDK executes a change after the call's deadline, the change is saved, even if the proxy
-// already read the configuration at the deadline.
+// If SPDK executes a change after the call's deadline, the change is saved, even if the proxy has
+// read the configuration at the deadline.
 func TestLateChangesAreSaved(t *testing.T) {
 	r := newRestartBench(t, func(c *config.Config) {
 		c.Target.Timeouts.Methods = map[string]config.Duration{"bdev_malloc_create": config.Duration(10 * time.Millisecond)}
@@ -197,7 +197,7 @@ func TestLateChangesAreSaved(t *testing.T) {
 	require.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
 	require.NoError(t, r.proxy.execute.Saver().Save(t.Context(), false))
 	require.Eventually(t, func() bool { return len(r.log.Lines(t, "late reply")) == 1 }, long, 5*time.Millisecond)
-	// on a busy machine, SPDK has executed the call before the proxy read the target
+	// on a busy machine, SPDK has executed the call before the proxy read the configuration
 	if !r.proxy.execute.Saver().Status().Pending {
 		text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
 		require.NoError(t, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 )
 
-// runbook runs documented commands in the proxy's directory, and applies the systemctl commands
-// among them to the proxy.
+// runbook runs documented commands in the proxy's directory. It applies systemctl commands to the
+// proxy.
 func (g *gatehouse) runbook(commands string) {
 	bin := g.t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("another password"), bcrypt.MinCost)
@@ -50,8 +50,8 @@ func (g *gatehouse) reload() {
 	require.NoError(g.t, g.proxy.Reload(c))
 }
 
-// The documented commands revoke a credential of any kind immediately, even on open connections,
-// and even if it is a user's only one. Other credentials remain valid.
+// The documented commands immediately revoke a credential of any kind, even on open connections,
+// and even if it is the user's only credential. Other credentials remain valid.
 func TestDocumentedRevocationTakesEffectImmediately(t *testing.T) {
 	blocks := documented(t, "docs/authentication.md", "Revoke a credential now", "console")
 	require.Len(t, blocks, 4)
@@ -85,7 +85,7 @@ func TestDocumentedRevocationTakesEffectImmediately(t *testing.T) {
 	}
 }
 
-// A user's only token is revoked when it is removed, no matter in which of the possible ways.
+// Removing a user's only token, in any of the possible ways, revokes it.
 func TestRemovedTokenIsRevoked(t *testing.T) {
 	for name, take := range map[string]func(file string) error{
 		"an empty file":  func(file string) error { return os.WriteFile(file, nil, 0o600) },
@@ -115,7 +115,7 @@ func TestRemovedTokenIsRevoked(t *testing.T) {
 	}
 }
 
-// World-writable files are refused by the proxy when it starts, and by check-config.
+// Both the proxy, when it starts, and check-config refuse world-writable files.
 func TestWorldWritableFilesAreRejected(t *testing.T) {
 	for _, name := range []string{"tls.key", "tls.crt", "backup.tokens", "client-ca.crt", "cluster-1-ca.crt", "spdk-proxy.yaml"} {
 		g := newGatehouse(t)
@@ -158,7 +158,7 @@ func TestMissingTLSFilesAreReported(t *testing.T) {
 	}
 }
 
-// A self-signed certificate in memory is kept across reloads.
+// A self-signed certificate in memory survives reloads.
 func TestReloadKeepsASelfSignedCertificate(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""))
 	shown := func() *tls.Certificate { return b.proxy.cert.Current() }

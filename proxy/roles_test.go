@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// withRoles adds roles and users with those roles, all with the same password.
+// withRoles adds roles, and users with these roles, all with the same password.
 func withRoles(t *testing.T, roles string, users map[string][]string) func(*config.Config) {
 	return func(c *config.Config) {
 		require.NoError(t, yaml.Unmarshal([]byte(roles), &c.Roles))
@@ -27,8 +27,8 @@ func withRoles(t *testing.T, roles string, users map[string][]string) func(*conf
 
 const smallRole = `small: {allow: [spdk_get_version, {method: bdev_malloc_create, where: {/num_blocks: {maximum: 100}, /name: {glob: "s*"}}}]}`
 
-// The proxy checks conditions on the parameters that SPDK would receive, before it makes any other
-// call. A refused call does not reach SPDK.
+// Before it makes any other call, the proxy checks conditions on the parameters that SPDK would
+// receive. A refused call does not reach SPDK.
 func TestConditionsAreCheckedBeforeSPDK(t *testing.T) {
 	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}}))
 	for params, status := range map[string]int{
@@ -62,7 +62,7 @@ func TestConditionsAreCheckedBeforeSPDK(t *testing.T) {
 }
 
 // A condition on the size in MiB also applies to a size in bytes, whether it is translated for a
-// newer target or sent unchanged to an older one.
+// newer target or sent unchanged to an older target.
 func TestConditionsApplyToOldNames(t *testing.T) {
 	const role = `lvols: {allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 8}, /lvs_name: {enum: [lvs]}}}]}`
 	for _, release := range []string{"v23.01", "v24.01", "v26.05"} {
@@ -81,7 +81,7 @@ func TestConditionsApplyToOldNames(t *testing.T) {
 	}
 }
 
-// Users who have only the role read-only do not see secrets. Users with more rights do.
+// Users with only the role read-only do not see secrets. Users with more permissions do.
 func TestReadersDoNotSeeSecrets(t *testing.T) {
 	const secret = "0123456789abcdef0123456789ABCDEF"
 	b := newBench(t, "v26.05", withRoles(t, "both: {extends: [read-only], allow: [accel_crypto_keys_get]}",

@@ -16,7 +16,7 @@ import (
 )
 
 // The documented commands replace a password without a restart. Clients keep their connections and
-// sessions, both passwords are valid in the meantime, and the log shows which one a client has
+// sessions, both passwords are valid in the meantime, and the log shows which password a client
 // used.
 func TestDocumentedPasswordReplacementNeedsNoRestart(t *testing.T) {
 	const next = "another password" // the password that the runbook's hash-password hashes

@@ -15,9 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Administrators can list and fetch the saved configurations through calls, without access to the
-// machine.
-func TestSavedFilesAreFetchedThroughCalls(t *testing.T) {
+// Administrators can list and fetch saved configurations by calls, without access to the host.
+func TestSavedFilesCanBeFetchedByCalls(t *testing.T) {
 	r := newRestartBench(t)
 	r.call(t, "nvmf_create_transport", `{"trtype":"TCP"}`)
 	r.save(t)
@@ -60,7 +59,7 @@ func TestSavedFilesAreFetchedThroughCalls(t *testing.T) {
 	}
 }
 
-// When the proxy stops, it saves changes that have not been saved yet.
+// When the proxy stops, it saves all unsaved changes.
 func TestChangesAreSavedWhenTheProxyStops(t *testing.T) {
 	r := newRestartBench(t)
 	s := serve(t, r.bench)

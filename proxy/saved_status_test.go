@@ -16,7 +16,7 @@ import (
 )
 
 // After `spdk-proxy saved use` with a running proxy, the next target process loads the chosen file,
-// despite any calls and proxy restarts in between.
+// despite calls and proxy restarts in the meantime.
 func TestChosenConfigurationIsLoaded(t *testing.T) {
 	r := newRestartBench(t)
 	r.proxy.execute.StartSaving()
@@ -61,7 +61,7 @@ func TestChosenConfigurationIsLoaded(t *testing.T) {
 	assert.Empty(t, status.Missing)
 }
 
-// The status is available without a target.
+// The status is available even without a target.
 func TestSavedStatusIsAvailableWithoutATarget(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// The proxy removes unused key files only while it knows for certain which files are in use.
+// The proxy removes unused key files only if it can determine which files are in use.
 func TestUnusedKeyFilesAreRemoved(t *testing.T) {
 	r := newRestartBench(t)
 	r.proxy.execute.StartSaving()
@@ -38,8 +38,8 @@ func TestUnusedKeyFilesAreRemoved(t *testing.T) {
 	assert.FileExists(t, unused, "the target cannot say which keys it uses")
 }
 
-// SPDK does not save a second NVMe-oF target, so the proxy refuses to create one if it saves the
-// configuration.
+// If the proxy saves the configuration, it refuses to create a second NVMe-oF target, because SPDK
+// would not save it.
 func TestSecondTargetIsRefusedIfConfigurationIsSaved(t *testing.T) {
 	sent := func(b *bench) (found bool) {
 		for _, c := range b.target.Calls() {
@@ -59,7 +59,7 @@ func TestSecondTargetIsRefusedIfConfigurationIsSaved(t *testing.T) {
 	assert.True(t, sent(b), "nothing is saved")
 }
 
-// The proxy does not start if it cannot open a file. The error names the key or the file.
+// If the proxy cannot open a file, it does not start. The error names the key or the file.
 func TestServerRequiresItsFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

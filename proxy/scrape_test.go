@@ -72,7 +72,7 @@ func TestDocumentedScrapeConfigurationWorks(t *testing.T) {
 	assert.Equal(t, "spdkgate_get_metrics", b.lastCall()["method"], "a scrape is in the log")
 	assert.Equal(t, "allow", b.lastCall()["decision"])
 
-	// The scraper's user is not permitted to make other calls. The metrics count its scrapes.
+	// The scraper's user may not make other calls. The metrics count its scrapes.
 	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", scrape.Auth.Username, viewerPassword, strings.NewReader(createMalloc)).StatusCode)
 	again := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil).body
 	assert.Contains(t, again, `spdk_proxy_calls_total{method="spdkgate_get_metrics",outcome="ok",user="prometheus"} 1`)
@@ -83,7 +83,7 @@ func TestDocumentedScrapeConfigurationWorks(t *testing.T) {
 	assert.True(t, series(t, answer.Result)["spdk_proxy_calls_total"])
 	assert.Equal(t, http.StatusBadRequest, b.post(`{"id":1,"method":"spdkgate_get_metrics","params":{"a":1}}`).StatusCode)
 
-	// Metrics are available without a target.
+	// Metrics are available even without a target.
 	require.NoError(t, b.target.Close())
 	assert.Eventually(t, func() bool {
 		g := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil)
@@ -91,7 +91,7 @@ func TestDocumentedScrapeConfigurationWorks(t *testing.T) {
 	}, long, 1)
 }
 
-// Refused clients receive no metrics.
+// Clients that are refused receive no metrics.
 func TestUnauthorizedScrapesAreRefused(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Roles["metrics-of-team"] = config.Role{Allow: rules("*")}
@@ -128,7 +128,7 @@ func TestUnauthorizedScrapesAreRefused(t *testing.T) {
 	assert.NotContains(t, b.as(t, teamA, "rpc.discover", "", http.StatusOK).body, metricsMethod)
 }
 
-// Metrics are served without a password on a separate address, which is closed when the server
+// Metrics are served without a password at a separate address, which is closed when the server
 // stops.
 func TestMetricsAreServedOnLoopback(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = "127.0.0.1:0" })
@@ -167,7 +167,7 @@ func TestMetricsAreServedOnLoopback(t *testing.T) {
 
 // If another local user occupies the metrics address, calls still work. The proxy logs an error,
 // and serves metrics once the address is free.
-func TestOccupiedMetricsAddressPreventsStart(t *testing.T) {
+func TestOccupiedMetricsAddressDoesNotPreventCalls(t *testing.T) {
 	squatter, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = squatter.Addr().String() })
@@ -201,7 +201,7 @@ func rows(t *testing.T, section string) (found [][]string) {
 	return found
 }
 
-// The manual page lists exactly the metrics that the proxy exports.
+// The metrics on the manual page are exactly those that the proxy exports.
 func TestAllMetricsAreDocumented(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "saved")
 	require.NoError(t, os.Mkdir(saved, 0o700))
@@ -213,7 +213,7 @@ func TestAllMetricsAreDocumented(t *testing.T) {
 	})
 	b.post(createMalloc)
 	b.post(`{"id":1,"method":"bdev_lvol_resize","params":{"name":"x","size":4194304}}`)
-	// make the proxy query the target now, instead of later in the background
+	// make the proxy query the target now rather than later in the background
 	b.post(`{"jsonrpc":"2.0","id":1,"method":"spdkgate_target_get_info"}`)
 	text := b.scrape()
 	said := map[string]bool{}
@@ -234,7 +234,7 @@ func TestAllMetricsAreDocumented(t *testing.T) {
 	assert.Equal(t, said, counted)
 }
 
-// The audit log contains exactly the keys listed on the manual page.
+// The keys of the audit log are exactly those on the manual page.
 func TestDocumentedAuditLogKeys(t *testing.T) {
 	said := map[string]bool{}
 	for _, row := range rows(t, "Audit log") {
@@ -279,7 +279,7 @@ func TestDocumentedAuditLogKeys(t *testing.T) {
 	assert.Contains(t, string(page), "`"+mergedMessage+"`")
 }
 
-// A call's objects are logged with their kinds, up to a limit.
+// The objects of a call are logged with their kinds, up to a limit.
 func TestResourcesAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(`{"id":1,"method":"nvmf_subsystem_add_ns","params":{"nqn":"nqn.2026-11.example:a","namespace":{"bdev_name":"lvs0/vol1"}}}`)
@@ -297,8 +297,8 @@ func TestResourcesAreLogged(t *testing.T) {
 	assert.True(t, ok)
 }
 
-// A GET request is limited like the equivalent call, in memory and concurrency, and while the proxy
-// is stopping.
+// A GET request has the same limits as the equivalent call: on memory, on concurrency, and while
+// the proxy is stopping.
 func TestGETRequestsHaveSameLimitsAsCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {
 		b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })

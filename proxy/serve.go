@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/stream"
 )
 
-// Listen listens on the configured address. If that is an IPv4 address, it listens only on IPv4.
+// Listen listens at the configured address. For an IPv4 address, it listens only on IPv4.
 func (s *Server) Listen() (net.Listener, error) {
 	network := "tcp"
 	if a, err := netip.ParseAddrPort(s.config.Listen); err == nil && a.Addr().Is4() {
@@ -28,9 +28,10 @@ func (s *Server) Listen() (net.Listener, error) {
 }
 
 // Serve serves HTTP requests on l, and messages in SPDK's own protocol on local, which must be UNIX
-// sockets, until ctx is done. It then closes the listeners and waits up to limits.drain for running
-// calls. For a short time, it still serves new calls on open connections; after that, it refuses
-// them. Finally, it closes the connections to the target. Serve must be called at most once.
+// sockets, until ctx is done. It then closes the listeners, and waits up to limits.drain for
+// running calls. For a short time, it still serves new calls on open connections; after that, it
+// refuses them. Finally, it closes the connections to the target. Serve must be called at most
+// once.
 func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listener) error {
 	scheme := "http"
 	server := s.web.HTTP(s.handler, time.Duration(s.config.Limits.Idle))
@@ -76,23 +77,23 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 		return errors.Join(fmt.Errorf("serve: %w", err), s.target.Close())
 	case <-ctx.Done():
 	}
-	// If systemd holds the socket, new connections wait there for the next process.
+	// If systemd owns the socket, new connections wait there for the next process.
 	_ = l.Close()
 	<-ended // so that no further connections are accepted
 	programs.StopAccepting()
 	return s.stop(server, programs)
 }
 
-// ListenLocal creates the socket for programs on this host. It returns nil if none is configured.
-// The listener removes the socket when it is closed.
+// ListenLocal creates the socket for programs on this host. If none is configured, it returns nil.
+// Closing the listener removes the socket.
 func (s *Server) ListenLocal() (net.Listener, error) { return stream.ListenLocal(s.config.ListenUnix) }
 
 // leaveWait is how long a stopping server still responds on its open connections after the last
-// call has ended. Clients may not have noticed yet that the server is stopping, so calls may still
-// be in transit.
+// call has ended. Calls from clients that have not yet noticed that the server is stopping may
+// still be in transit.
 const leaveWait = time.Second
 
-// stop waits for running calls and closes all connections. The listeners must already be closed.
+// stop waits for running calls, and closes all connections. The listeners must already be closed.
 func (s *Server) stop(server *http.Server, programs *stream.Local) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Limits.Drain))
 	defer cancel()

@@ -26,7 +26,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// serving is a bench whose proxy listens on a socket, as in production.
+// serving is a bench whose proxy listens at a socket, as in production.
 type serving struct {
 	*bench
 	addr string
@@ -144,7 +144,7 @@ func TestSlowBodiesAreDisconnected(t *testing.T) {
 	c.closed()
 }
 
-// A call may take longer than the read timeout for a request's body.
+// A call may take longer than the read timeout for request bodies.
 func TestSlowCallsAreNotDisconnected(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(20 * time.Millisecond) })
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 100 * time.Millisecond})
@@ -155,7 +155,7 @@ func TestSlowCallsAreNotDisconnected(t *testing.T) {
 	assert.Equal(t, 200, c.answer().StatusCode, "the connection is kept")
 }
 
-// An unauthenticated client cannot keep a connection open by not sending its body.
+// An unauthenticated client cannot keep a connection open by withholding its body.
 func TestUnauthenticatedBodiesAreDisconnected(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(20 * time.Millisecond) }))
 	for _, request := range []string{"POST / HTTP/1.1", "PUT /else HTTP/1.1", "GET /healthz HTTP/1.1"} {
@@ -301,7 +301,7 @@ func TestReloadAppliesNewSettings(t *testing.T) {
 	assert.Equal(t, 401, asViewer(), "the cached password is no longer valid")
 }
 
-// Clients that were written for rpc_http_proxy.py also work with spdk-proxy.
+// Clients written for rpc_http_proxy.py work with spdk-proxy.
 func TestRpcHTTPProxyClientsWork(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -352,8 +352,8 @@ func TestLongResponsesAreForwarded(t *testing.T) {
 	assert.Len(t, c.answer().body, len(g.body))
 }
 
-// For an IPv4 address, systemd's socket listens only on IPv4. Without that socket, the proxy does
-// the same.
+// For an IPv4 address, systemd's socket listens only on IPv4. So does the proxy without that
+// socket.
 func TestIPv4AddressListensOnlyOnIPv4(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Listen = "0.0.0.0:0" })
 	l, err := b.proxy.Listen()

@@ -27,7 +27,7 @@ import (
 
 // A Server is the proxy in front of one target.
 type Server struct {
-	// the configuration at startup; only keys that a reload cannot change are read from it
+	// the configuration at startup, used only for keys that a reload cannot change
 	config *config.Config
 	log    *slog.Logger
 	cert   cert.Shown
@@ -45,7 +45,7 @@ type Server struct {
 	sessions *session.Store[web.SignedIn]
 	metrics  *metrics.Metrics
 	auditLog *auditlog.Log
-	callLog  io.Closer // the file of the audit log; may be nil
+	callLog  io.Closer // closes the audit log's file; may be nil
 	handler  http.Handler
 
 	began    chan struct{} // closed when Serve begins to accept connections; see Alive
@@ -53,19 +53,19 @@ type Server struct {
 	stopping chan struct{} // closed when the server begins to stop
 }
 
-// Options configures a Server. The zero value means the defaults.
+// Options configures a Server. The zero value selects the defaults.
 type Options struct {
-	Schema  *rpcschema.Document // nil means rpcschema.Default()
-	Log     *slog.Logger        // events and the audit log; nil means no log
-	Version string              // the program's version, for the metrics
+	Schema  *rpcschema.Document // nil selects rpcschema.Default()
+	Log     *slog.Logger        // events and the audit log; nil discards them
+	Version string              // version of the program, for the metrics
 }
 
-// eventsKept is the number of events kept for clients that reconnect. Each event takes about 300
+// eventsKept is the number of events kept for clients that reconnect. An event takes about 300
 // bytes.
 const eventsKept = 4096
 
 // NewServer returns a Server for a configuration. It neither listens nor connects to the target. If
-// the error is nil, the configuration is valid.
+// NewServer returns no error, the configuration is valid.
 func NewServer(c *config.Config, opts Options) (*Server, error) {
 	schema, log := opts.Schema, opts.Log
 	if schema == nil {
@@ -163,7 +163,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // complete reports whether the target contains every object in its saved configuration.
 func (s *Server) complete() bool { return s.execute.Saves() && s.execute.Saver().Complete() }
 
-// Reloaded counts a reload in the metrics. The reload counts as failed if err is not nil, even if
+// Reloaded counts a reload in the metrics. If err is not nil, the reload counts as failed, even if
 // Reload was not called because the file could not be read.
 func (s *Server) Reloaded(err error) { s.metrics.Reloaded(err) }
 

@@ -54,7 +54,7 @@ func TestNotificationsHaveNoResponse(t *testing.T) {
 	assert.Equal(t, 400, g.StatusCode, "a call that is not executed gets a response")
 }
 
-// Each kind of invalid input causes the documented status, code and message.
+// Each kind of invalid input leads to the documented status, code and message.
 func TestInvalidInputIsRejected(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for name, c := range map[string]struct {
@@ -191,7 +191,7 @@ func TestForwardedParametersAreReencoded(t *testing.T) {
 	assert.Equal(t, map[string]any{"name": "m0"}, calls[0].Params)
 }
 
-// If a call has no parameters, some SPDK methods require {} and others refuse it. Clients may send
+// If a call has no parameters, some SPDK methods require {} and others reject it. Clients may send
 // either form.
 func TestCallsWithoutParametersFitTheMethod(t *testing.T) {
 	b := newBench(t, "v26.05")

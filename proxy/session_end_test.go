@@ -55,8 +55,8 @@ func TestSessionsTimeOut(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
-// A reload ends only the sessions of users whose credentials have changed. Changes to roles and
-// tenants take effect immediately.
+// A reload ends only the sessions of users with changed credentials. Changes to roles and tenants
+// take effect immediately.
 func TestReloadEndsSessionsOfChangedCredentials(t *testing.T) {
 	b := newSafeBench(t, "v26.05")
 	admin, viewer := b.browser(), b.browser()
@@ -99,7 +99,7 @@ func TestReloadEndsSessionsOfChangedCredentials(t *testing.T) {
 
 // Every kind of credential in the documented configuration can begin a session, which ends when the
 // credential is revoked.
-func TestSessionsEndWithEachKindOfCredential(t *testing.T) {
+func TestSessionEndsWhenItsCredentialIsRevoked(t *testing.T) {
 	g := newGatehouse(t)
 	at := func(client *http.Client) *browser { return &browser{t: t, client: client, base: "https://" + g.addr} }
 	jwt := g.csiToken(csiAudience, csiSubject, map[string]any{"kubernetes.io": map[string]any{"namespace": "spdkcsi"}})
@@ -124,7 +124,7 @@ func TestSessionsEndWithEachKindOfCredential(t *testing.T) {
 		assert.Equal(t, http.StatusOK, u.call())
 	}
 
-	// A session that began with a certificate requires this certificate on each connection.
+	// A session that began with a certificate requires this certificate on every connection.
 	other := g.authority.Client(named("dashboard.example"))
 	for _, elsewhere := range []*http.Client{g.client(nil), g.client(&other)} {
 		stolen := *dashboard
@@ -172,7 +172,8 @@ func TestSessionsEndWithTheToken(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
-// If a user represents a group of people, none of them can sign out the others.
+// If a user represents a group of people, signing out does not affect the other people in the
+// group.
 func TestSignOutDoesNotAffectOthersInAGroup(t *testing.T) {
 	w := newOIDC(t, map[string]any{"groups": []string{"storage"}})
 	changed := *w.config
@@ -194,8 +195,8 @@ func TestSignOutDoesNotAffectOthersInAGroup(t *testing.T) {
 	assert.Equal(t, http.StatusOK, bob.call())
 }
 
-// A session of a tenant's user shows only the tenant's objects and methods.
-func TestTenantSessionsSeeOnlyTheirObjects(t *testing.T) {
+// In a session of a tenant's user, only the tenant's objects and methods are visible.
+func TestTenantSessionsSeeOnlyTheTenantsObjects(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		withTeam(c)
 		c.Tenants = map[string]config.Tenant{"team": {Bdevs: []string{"team-*"}}}

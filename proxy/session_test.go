@@ -24,7 +24,7 @@ type browser struct {
 	t      *testing.T
 	client *http.Client
 	base   string
-	cookie string // id of the browser's session
+	cookie string // id of the session
 	csrf   string
 }
 
@@ -77,7 +77,7 @@ func passwordOf(user, password string) string {
 	return fmt.Sprintf(`{"user":%q,"password":%q}`, user, password)
 }
 
-// call makes a call that every user in this test is allowed to make, and returns the status.
+// call makes a call that every user in this test may make, and returns the status.
 func (b *browser) call() int { b.t.Helper(); return b.do("POST", "/", version).StatusCode }
 
 // message returns the message of an error.
@@ -87,7 +87,7 @@ func (g got) message(t *testing.T) string {
 	return m.Message
 }
 
-// A testClock is the clock of sessions in a test.
+// A testClock is the clock of a test's sessions.
 type testClock struct {
 	mu sync.Mutex
 	at time.Time
@@ -166,7 +166,7 @@ func TestUserSignsInWithAPassword(t *testing.T) {
 	assert.Equal(t, "team", viewer.lastTenant(b))
 }
 
-// lastTenant makes a call with the session, and returns the tenant that was logged for it.
+// lastTenant makes a call in the session, and returns the tenant that was logged for the call.
 func (b *browser) lastTenant(of *bench) any {
 	b.do("POST", "/", `{"id":1,"method":"bdev_get_bdevs"}`)
 	return of.lastCall()["tenant"]
@@ -211,8 +211,8 @@ func TestSignInWithWrongCredentialsIsRefused(t *testing.T) {
 	assert.Zero(t, b.proxy.sessions.Count())
 }
 
-// Failed sign-ins and failed calls share one limit.
-func TestSignInIsLimited(t *testing.T) {
+// Failed sign-ins and failed calls share a limit.
+func TestFailedSignInsAndCallsShareALimit(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
 	for range 5 {
@@ -226,7 +226,7 @@ func TestSignInIsLimited(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, b.do("POST", "/", "admin", adminPassword, strings.NewReader(version)).StatusCode)
 }
 
-// If a request does not come from the session's own page, it is refused, and nothing is executed.
+// A request that does not come from the session's own page is refused, and nothing is executed.
 func TestForgedRequestsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u, other := b.browser(), b.browser()
@@ -264,7 +264,7 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 	assert.Equal(t, []string{"bdev_malloc_create"}, b.reached())
 }
 
-// Signing out ends the session. A copy of the cookie is useless afterward.
+// Signing out ends the session, so that a copy of the cookie becomes useless.
 func TestSignOutEndsTheSession(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u, second, viewer := b.browser(), b.browser(), b.browser()
@@ -292,14 +292,14 @@ func TestSignOutEndsTheSession(t *testing.T) {
 	assert.JSONEq(t, `{"ended":2}`, third.do("DELETE", "/console/session?everywhere=1", "").body)
 	assert.Equal(t, http.StatusUnauthorized, second.call())
 	assert.Equal(t, http.StatusOK, viewer.call(), "sessions of other users continue")
-	// Signing out everywhere also works with a password, without a session.
+	// With a password, a user can sign out everywhere even without a session.
 	resp = b.do("DELETE", "/console/session?everywhere=1", "viewer", viewerPassword, nil)
 	assert.JSONEq(t, `{"ended":1}`, resp.body)
 	assert.Equal(t, http.StatusUnauthorized, viewer.call())
 }
 
-// An attacker cannot give a user a session whose id the attacker knows, because each sign-in
-// creates a new id.
+// An attacker cannot make a user use a session with an id known to the attacker, because each
+// sign-in creates a new id.
 func TestSessionFixationIsPrevented(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newSharingBench creates a proxy with the limits from docs/target.md.
+// newSharingBench creates a proxy with the limits in docs/target.md.
 func newSharingBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
 	hash := filepath.Join(dir, "hash")
@@ -27,7 +27,7 @@ func newSharingBench(t *testing.T, change ...func(*config.Config)) *bench {
 	users := fmt.Sprintf("users: [{name: backup, password_hash_file: %q, roles: [admin]}, {name: csi, password_hash_file: %[1]q, roles: [admin]}]\n", hash)
 	example := documented(t, "docs/target.md", "Configure limits", "yaml")[0]
 	require.Contains(t, example, "peer_users: [spdk] ", "the user in the example")
-	// replace the user spdk with one that exists on this host
+	// replace the user spdk with a user that exists on this host
 	example = strings.Replace(example, "[spdk] ", "[root] ", 1)
 	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+users+example), 0o600))
 	c, err := loadAndCheck(path)
@@ -46,7 +46,7 @@ func (b *bench) of(user, body string) got {
 	return b.do("POST", "/", user, adminPassword, strings.NewReader(body))
 }
 
-// says checks that a response has the status and the message that a line of the manual specifies.
+// says checks that a response has the status and the message given in a line of the manual.
 func (g got) says(t *testing.T, line string) {
 	t.Helper()
 	status, message, _ := strings.Cut(strings.TrimSpace(line), " ")

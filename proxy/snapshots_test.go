@@ -83,7 +83,7 @@ func TestPlainSnapshotsOfVolumesInUseAreRefused(t *testing.T) {
 
 // The proxy refuses these methods for volumes in use, because SPDK changes the volume without
 // waiting for I/O.
-func TestChangesBelowVolumesInUseAreRefused(t *testing.T) {
+func TestUnsafeChangesToVolumesInUseAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
 	for _, s := range []string{"s1", "s2"} {
@@ -122,7 +122,7 @@ func TestChangesBelowVolumesInUseAreRefused(t *testing.T) {
 }
 
 // The proxy returns SPDK's errors for bdev_lvol_snapshot unchanged, whether SPDK refuses this call
-// or an earlier one that the proxy makes for it.
+// or an earlier call that the proxy makes for it.
 func TestSnapshotRefusalsAreReturnedUnchanged(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsFreeze })
 	nqn := b.exported(t, true)
@@ -161,7 +161,7 @@ func TestSnapshotsAreRefusedWithoutAJournal(t *testing.T) {
 	assert.Len(t, b.log.Lines(t, "volumes in use can be frozen for snapshots"), 1)
 }
 
-// Calls that would change a frozen volume wait until it has been thawed.
+// Calls that would change a frozen volume wait until it is thawed.
 func TestChangesWaitForASnapshot(t *testing.T) {
 	order := callWhileFreezing(t, spdktest.Fault{Method: snapshotMethod, Delay: 200 * time.Millisecond},
 		"nvmf_subsystem_remove_listener", `,"listen_address":{"trtype":"TCP","traddr":"127.0.0.1","trsvcid":"4420"}`)
@@ -169,7 +169,7 @@ func TestChangesWaitForASnapshot(t *testing.T) {
 }
 
 // SPDK does not drain the namespaces of a subsystem that is already paused. Therefore, calls that
-// pause a subsystem have to wait until the drain has ended, even if they only read.
+// pause a subsystem must wait until the drain has ended, even if they only read.
 func TestCallsThatPauseASubsystemWaitForTheDrain(t *testing.T) {
 	for _, method := range []string{"nvmf_subsystem_get_listeners", "nvmf_subsystem_get_controllers", "nvmf_subsystem_get_qpairs"} {
 		t.Run(method, func(t *testing.T) {
@@ -183,8 +183,8 @@ func TestCallsThatPauseASubsystemWaitForTheDrain(t *testing.T) {
 
 const drainMethod = "nvmf_subsystem_set_ns_ana_group"
 
-// callWhileFreezing calls a method on a volume's subsystem once the volume's paths have become
-// inaccessible for a snapshot. It returns, in order, the later calls of this method, and those that
+// callWhileFreezing calls a method for a volume's subsystem once the volume's paths have become
+// inaccessible for a snapshot. It returns, in order, later calls of this method, and the calls that
 // drain the volume and take the snapshot.
 func callWhileFreezing(t *testing.T, fault spdktest.Fault, method, params string) (order []string) {
 	t.Helper()
@@ -215,8 +215,9 @@ func frozenAt(calls []spdktest.Call) int {
 	return 1 + slices.IndexFunc(calls, func(c spdktest.Call) bool { return c.Params["ana_state"] == "inaccessible" })
 }
 
-// A tenant can take snapshots only of its own volumes, and the snapshots count against its quota.
-func TestTenantsSnapshotOnlyTheirVolumes(t *testing.T) {
+// A tenant can take snapshots only of its own volumes. The snapshots count against the tenant's
+// quota.
+func TestTenantsCanSnapshotOnlyTheirOwnVolumes(t *testing.T) {
 	b := newTenantBench(t, withJournal(t), func(c *config.Config) {
 		c.Roles["volumes"] = config.Role{Allow: append(rules(safeSnapshotMethod), c.Roles["volumes"].Allow...)}
 		a := c.Tenants["team-a"]
@@ -246,13 +247,12 @@ func TestTenantsSnapshotOnlyTheirVolumes(t *testing.T) {
 	}, long, 100*time.Millisecond)
 }
 
-// When a proxy starts, it thaws volumes that another proxy has left frozen. `spdk-proxy thaw` does
-// the same.
+// Both a starting proxy and `spdk-proxy thaw` thaw volumes that another proxy has left frozen.
 func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
 	// Simulate a target that does not respond to the thaw, and prevent other processes from
-	// retrying it.
+	// retrying the thaw.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 1, Do: spdktest.Close})
 	b.call(t, safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s"}]}`)
 	frozen := func() bool {
@@ -270,9 +270,9 @@ func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 	assert.Contains(t, b.call(t, metricsMethod, ""), `spdk_proxy_thaws_by_recovery_total 1`)
 }
 
-// Before v24.09, a listing during a deletion crashes the target. Therefore, the proxy's own
-// deletions (of snapshots below frozen volumes, and of snapshots that it undoes) never run
-// concurrently with listings.
+// Before v24.09, a listing during a deletion crashes the target. Therefore, deletions by the proxy
+// itself (of snapshots of frozen volumes, and of snapshots that it undoes) never run concurrently
+// with listings.
 func TestOwnDeletionsDoNotOverlapListings(t *testing.T) {
 	const two = `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s2"},{"lvol_name":"lvs0/w","snapshot_name":"s3"}]}`
 	for name, c := range map[string]struct {
@@ -307,7 +307,7 @@ func TestOwnDeletionsDoNotOverlapListings(t *testing.T) {
 
 // A tenant can delete only its own volumes, even with the proxy's own method. Deleted volumes no
 // longer count against the quota.
-func TestTenantsDeleteOnlyTheirVolumes(t *testing.T) {
+func TestTenantsCanDeleteOnlyTheirOwnVolumes(t *testing.T) {
 	b := newTenantBench(t, withJournal(t), func(c *config.Config) {
 		c.Roles["volumes"] = config.Role{Allow: append(rules(safeDeleteMethod), c.Roles["volumes"].Allow...)}
 		a := c.Tenants["team-a"]

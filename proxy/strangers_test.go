@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// dialTLS connects over TLS from an address of this host.
+// dialTLS connects by TLS from an address of this host.
 func (s *serving) dialTLS(from string) *rawClient {
 	s.t.Helper()
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -55,7 +55,7 @@ func TestUnauthenticatedRequestsDoNotBlockUsers(t *testing.T) {
 			user.call(version)
 			assert.Equal(t, http.StatusOK, user.answer().StatusCode, "the user keeps its connection")
 			require.NoError(t, user.Close())
-			open(7) // the first new connection has evicted an unauthenticated one
+			open(7) // the first new connection has evicted an unauthenticated connection
 		}
 		for _, c := range strangers {
 			_ = c.Close() // one of these was evicted, so it is already closed
@@ -64,8 +64,8 @@ func TestUnauthenticatedRequestsDoNotBlockUsers(t *testing.T) {
 	}
 }
 
-// The proxy waits at most one second for an unauthenticated request's body, regardless of the path
-// and of the limit for users.
+// The proxy waits at most one second for the body of an unauthenticated request, whatever the path
+// and the limit for users.
 func TestUnauthenticatedRequestsTimeOutEarly(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(time.Hour) })
 	assert.LessOrEqual(t, b.proxy.web.UnreadBodyWait, time.Second)

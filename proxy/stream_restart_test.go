@@ -17,7 +17,7 @@ import (
 )
 
 // If a proxy is restarted under load while its socket stays open, as with systemd, package spdkrpc
-// loses no call, and no call is executed twice. Calls continue with each new process, over streams
+// loses no calls, and no call is executed twice. With each new process, calls continue over streams
 // or by POST.
 func TestRestartsDoNotLoseCalls(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
@@ -66,7 +66,7 @@ func restartUnderLoad(t *testing.T, noStream bool) {
 				calls.Go(func() { load(worker) })
 			}
 		}
-		// Wait until calls have continued for a while, over a stream if permitted.
+		// Wait until calls have continued for some time, over a stream if permitted.
 		if !noStream {
 			require.Eventually(t, func() bool { return proxy.streams.Count() > 0 }, long, time.Millisecond)
 		}

@@ -14,8 +14,8 @@ import (
 )
 
 // fill sends calls but does not read their results, which are longer than the kernel's buffers. By
-// default, the server's send buffer is at most 4 MiB long (net.ipv4.tcp_wmem), and the test makes
-// the client's receive buffer small.
+// default, the server's send buffer is at most 4 MiB long (net.ipv4.tcp_wmem); the test makes the
+// client's receive buffer small.
 func (c *streamClient) fill(b *bench) {
 	require.NoError(c.t, c.ws.NetConn().(*net.TCPConn).SetReadBuffer(4096))
 	for i := range 300 {
@@ -28,7 +28,7 @@ func (c *streamClient) fill(b *bench) {
 	require.Eventually(c.t, func() bool { return b.log.Count(`"method":"bdev_get_bdevs"`) == calls }, long, 10*time.Millisecond)
 }
 
-// If a client does not read and its credentials are revoked, its stream ends, and does not delay
+// If the credentials of a client that does not read are revoked, its stream ends without delaying
 // the end of other streams.
 func TestRevokedClientThatDoesNotReadLosesItsStream(t *testing.T) {
 	b := newBench(t, "v26.05")
@@ -41,8 +41,7 @@ func TestRevokedClientThatDoesNotReadLosesItsStream(t *testing.T) {
 	require.NoError(t, b.proxy.Reload(&changed))
 	code, _ := other.closed()
 	require.Equal(t, websocket.ClosePolicyViolation, code)
-	// The connections must close sooner than the connections of clients that do not read close in
-	// any case.
+	// The connections must close earlier than those of clients that merely do not read.
 	require.Eventually(t, func() bool { return b.proxy.clients.Open() == 0 }, clientconn.WriteWait/2, 10*time.Millisecond)
 	b.nothingIsHeld()
 }

@@ -128,7 +128,7 @@ func TestStreamServesCalls(t *testing.T) {
 }
 
 // Responses arrive in the order in which calls complete.
-func TestStreamIsConcurrent(t *testing.T) {
+func TestCallsOnAStreamAreConcurrent(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	c := s.stream("admin", adminPassword)
@@ -146,7 +146,7 @@ func TestStreamIsConcurrent(t *testing.T) {
 }
 
 // Before the proxy sends a deletion, it makes calls to determine whether the volume is in use.
-// Other messages are not delayed in the meantime.
+// These calls do not delay other messages.
 func TestOwnCallsDoNotDelayOtherMessages(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Hang})
@@ -232,7 +232,7 @@ func TestRevokedUsersLoseTheirStreams(t *testing.T) {
 	assert.Nil(t, s.stream("viewer", adminPassword).send(version).next().Error)
 }
 
-// Removing a role takes effect with the next message.
+// The removal of a role takes effect with the next message.
 func TestReloadAppliesToOpenStreams(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -245,7 +245,7 @@ func TestReloadAppliesToOpenStreams(t *testing.T) {
 }
 
 // A stopping proxy notifies its clients, completes running calls, and refuses late messages. The
-// errors state that nothing was executed.
+// errors say that nothing was executed.
 func TestStoppingProxyDrainsItsStreams(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
 	s := serve(t, b)
@@ -286,8 +286,8 @@ func TestIdleStreamsAreClosed(t *testing.T) {
 	assert.Equal(t, "idle", reason)
 }
 
-// A message that is not a request, is too long, or arrives too slowly ends the stream. The client
-// receives the reason.
+// A message that is not a request, is too long, or arrives too slowly ends the stream, and the
+// client receives the reason.
 func TestInvalidMessagesEndTheStream(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(200 * time.Millisecond) })
 	s := serve(t, b)
@@ -319,7 +319,7 @@ func TestInvalidMessagesEndTheStream(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// The proxy reads messages up to the size limit of a request's body, in one frame or in several
+// The proxy reads messages up to the size limit for bodies, in a single frame or in several frames
 // with pings in between.
 func TestLongAndFragmentedMessagesAreRead(t *testing.T) {
 	b := newBench(t, "v26.05")
@@ -348,7 +348,7 @@ func TestLongAndFragmentedMessagesAreRead(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// When a client disconnects, its waiting calls end and their resources are released.
+// When a client disconnects, its waiting calls end, and their resources are released.
 func TestDisconnectedStreamClientReleasesItsResources(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })
 	s := serve(t, b)
@@ -373,7 +373,7 @@ func TestStreamFramesAreNotInterleaved(t *testing.T) {
 	}
 	s := serve(t, b)
 	c := s.stream("admin", adminPassword)
-	room := make(chan struct{}, 8) // so that the user has enough memory
+	room := make(chan struct{}, 8) // leaves the user enough memory
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for i := range 100 {

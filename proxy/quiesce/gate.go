@@ -8,9 +8,9 @@ import (
 )
 
 // A gate is a set of read-write locks, one for each object name. Calls that change an object share
-// its lock; operations that need it unchanged lock it exclusively. All names of one call or
-// operation are locked together. Calls that share a lock cannot keep an operation waiting forever.
-// Once an operation is waiting, no further call may share the lock, and long-running readers are
+// its lock; operations that need the object unchanged lock it exclusively. All names of a call or
+// operation are locked together. Calls that share a lock cannot keep an operation waiting forever:
+// once an operation is waiting, no further call may share the lock, and long-running readers are
 // interrupted.
 type gate struct {
 	mu     sync.Mutex
@@ -27,10 +27,10 @@ type reader struct {
 }
 
 // interruptAfter is how long an operation waits for readers before it interrupts them. Most reads
-// take less time.
+// are shorter.
 const interruptAfter = lockTimeout / 4
 
-// A waiter waits for its locks. granted is closed when the waiter has acquired them.
+// A waiter waits for its locks. granted is closed when it has acquired them.
 type waiter struct {
 	locks   lockSet
 	granted chan struct{}
@@ -41,7 +41,7 @@ const (
 	shared    = 1
 )
 
-// A lockSet lists object names to lock, with exclusive or shared for each.
+// A lockSet contains the names of objects to lock, each with exclusive or shared.
 type lockSet map[string]int
 
 // add adds names to l. A name that is already exclusive stays exclusive.
@@ -53,7 +53,7 @@ func (l lockSet) add(by int, names ...string) {
 	}
 }
 
-// cover reports whether l locks each name of other, at least as strictly.
+// cover reports whether l locks every name in other at least as strictly.
 func (l lockSet) cover(other lockSet) bool {
 	for name, by := range other {
 		if has := l[name]; has == 0 || by == exclusive && has != exclusive {
@@ -69,9 +69,9 @@ func locksOf(by int, names []string) lockSet {
 	return l
 }
 
-// lock waits until all locks in l are free, and then acquires all of them together. After waiting
-// for interruptAfter, it interrupts readers that share a lock that l needs exclusively. The error
-// is ctx's.
+// lock waits until all locks in l are free, and then acquires them together. After waiting for
+// interruptAfter, it interrupts readers that share a lock that l needs exclusively. The error is
+// ctx's.
 func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) {
 	w := g.lockOrWait(l)
 	release = func() { g.release(l) }
@@ -143,7 +143,7 @@ func (g *gate) lockOrWait(l lockSet) *waiter {
 	return w
 }
 
-// tryLock acquires all locks in l if it can do so without waiting.
+// tryLock acquires all locks in l, provided that it need not wait.
 func (g *gate) tryLock(l lockSet) (ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -180,7 +180,7 @@ func (g *gate) grant() {
 }
 
 // free reports whether all locks in l can be acquired now. before contains the earlier waiters. A
-// shared lock is not free if one of them needs it exclusively.
+// shared lock is not free if an earlier waiter needs it exclusively.
 func (g *gate) free(l lockSet, before []*waiter) bool {
 	for name, by := range l {
 		has := g.locked[name]

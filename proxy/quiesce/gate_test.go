@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Even if readers overlap so that a lock is never free, an operation that needs the lock
-// exclusively acquires it.
+// Even if readers overlap so that a lock is never free, an operation acquires it exclusively.
 func TestReadersDoNotStarveDeletion(t *testing.T) {
 	var g gate
 	share := func() func() {
@@ -40,7 +39,7 @@ func TestReadersDoNotStarveDeletion(t *testing.T) {
 		}
 	}
 	waits(1)
-	// Each reader begins before the previous one ends.
+	// Each reader begins before the previous reader ends.
 	var readers sync.WaitGroup
 	for range 4 {
 		readers.Go(func() {
@@ -69,8 +68,8 @@ func TestReadersDoNotStarveDeletion(t *testing.T) {
 	assert.Empty(t, g.queue)
 }
 
-// An operation that is waiting for one lock does not block calls that need only other locks that
-// are free. After the operation has given up, it does not block any calls.
+// An operation that waits for one lock does not block calls that need only other, free locks. An
+// operation that has given up blocks no calls.
 func TestWaitingOperationHoldsNoFreeLock(t *testing.T) {
 	var g gate
 	inflated, err := g.lock(t.Context(), locksOf(exclusive, []string{"filling"}))
@@ -95,8 +94,8 @@ func TestWaitingOperationHoldsNoFreeLock(t *testing.T) {
 	assert.Empty(t, g.locked)
 }
 
-// A reader that would never end is interrupted when an operation is waiting for the reader's
-// volumes. Readers of other volumes continue.
+// A reader that would never end is interrupted when an operation waits for its volumes. Readers of
+// other volumes continue.
 func TestWaitingOperationsInterruptReaders(t *testing.T) {
 	var q Quiescer
 	ctx, cancel := context.WithCancel(t.Context())

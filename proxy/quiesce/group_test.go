@@ -86,7 +86,7 @@ func TestGroupStagesDoNotOverlap(t *testing.T) {
 	}
 }
 
-// No matter which call of a group snapshot fails after the freeze has begun, and how it fails, the
+// Whichever call of a group snapshot fails after the freeze has begun, and however it fails, the
 // states of all paths are restored. Unless the outcome is unknown, either all snapshots exist or
 // none do.
 func TestFailedGroupCallLeavesAllSnapshotsOrNone(t *testing.T) {
@@ -141,8 +141,8 @@ func TestFailedGroupCallLeavesAllSnapshotsOrNone(t *testing.T) {
 }
 
 // If a group snapshot fails, its snapshots are deleted concurrently before the volumes are thawed,
-// because SPDK does not wait for I/O when it deletes a snapshot below a volume. If one snapshot
-// cannot be deleted, the others are still deleted.
+// because SPDK does not wait for I/O when it deletes a snapshot of a volume. If one snapshot cannot
+// be deleted, the others are still deleted.
 func TestFailedGroupSnapshotsAreDeleted(t *testing.T) {
 	volumes := []string{"v0", "v1", "v2"}
 	b := newGroupBench(t, volumes...)

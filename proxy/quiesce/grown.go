@@ -7,13 +7,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A GrownError means that a snapshot cannot be deleted, because its clone is larger and would have
-// its former size after a restart, or would not load. Nothing was executed.
+// A GrownError means that a snapshot cannot be deleted, because its larger clone would have its
+// former size after a restart, or would not load. Nothing was executed.
 type GrownError struct {
-	Snapshot string // name used by the caller
+	Snapshot string // the name that the caller used
 	Clone    string
-	Fixed    bool   // the clone is a snapshot, so nothing can be written to it
-	From, To uint64 // a new allocation in these bytes of the clone makes the deletion safe
+	Fixed    bool   // the clone is a snapshot, so that hosts cannot write to it
+	From, To uint64 // a new allocation in this byte range of the clone makes the deletion safe
 	Unread   error  // why the metadata could not be read; nil if it was read
 }
 
@@ -28,12 +28,12 @@ func (e *GrownError) Error() string {
 	return fmt.Sprintf("snapshot %s is smaller than its clone %s: if SPDK deleted it now, the clone could be as small as the snapshot after a restart, or be lost. Nothing was executed. %s", e.Snapshot, e.Clone, remedy)
 }
 
-// clustersPerPage is the number of clusters that one of SPDK's extent pages describes.
+// clustersPerPage is the number of clusters that an extent page describes.
 const clustersPerPage = 512
 
 // checkGrown returns a *GrownError if deleting a snapshot would leave its only clone with an extent
-// page that describes fewer clusters than the clone has. SPDK gives the snapshot's extent page to
-// a clone that has none for the same clusters, but does not write the page again
+// page that describes fewer clusters than the clone has. SPDK gives the snapshot's extent page to a
+// clone that has none for the same clusters, but does not rewrite the page
 // (docs/upstream/lvol-delete-grown.md). No other call may change the lvols meanwhile; hosts may
 // write to the clone unless it is frozen.
 func (q *Quiescer) checkGrown(ctx context.Context, rpc *spdkrpc.Client, d *lvol) error {
@@ -70,7 +70,7 @@ func (q *Quiescer) checkGrown(ctx context.Context, rpc *spdkrpc.Client, d *lvol)
 	}
 	safe, err := q.opts.HasExtentPage(ctx, rpc, clone.uuid, page)
 	if err == nil && !safe {
-		// From v25.09 on, a snapshot can have an extent page without any clusters, so its number of
+		// Since v25.09, a snapshot can have an extent page without any clusters, so its number of
 		// clusters does not show whether it has one.
 		var given bool
 		given, err = q.opts.HasExtentPage(ctx, rpc, d.uuid, page)
@@ -88,6 +88,6 @@ func (q *Quiescer) checkGrown(ctx context.Context, rpc *spdkrpc.Client, d *lvol)
 	return refused
 }
 
-// someWithin reports whether some of an lvol's allocated clusters must be in a range of the given
-// number of clusters.
+// someWithin reports whether some of an lvol's allocated clusters must lie within a range of this
+// many clusters.
 func someWithin(allocated, clusters, within uint64) bool { return allocated > clusters-within }

@@ -13,21 +13,21 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A snapshot of a grown volume is deleted only if the volume has an extent page of its own where
-// the snapshot's last extent page is. Otherwise, SPDK would leave the volume with a page that
-// describes the snapshot's size.
-func TestSnapshotsOfGrownVolumesAreDeletedOnlyWithOwnExtentPage(t *testing.T) {
+// A snapshot of a grown volume is deleted only if the volume has its own extent page where the
+// snapshot's last extent page is. Otherwise, SPDK would leave the volume with a page that describes
+// the snapshot's size.
+func TestSnapshotOfAGrownVolumeIsDeletedOnlyIfTheVolumeHasItsOwnExtentPage(t *testing.T) {
 	const mib = 1 << 20
 	errUnread := errors.New("no permission")
 	for name, c := range map[string]struct {
-		none      bool   // the snapshot has no extent page
-		from, to  uint64 // size in MiB before and after the growth; a cluster has 4 MiB, and an extent page 512 clusters
+		none      bool   // whether the snapshot has no extent page
+		from, to  uint64 // size in MiB before and after growing; a cluster has 4 MiB, and an extent page 512 clusters
 		has       bool
 		unread    error
-		unset     bool // the proxy cannot read metadata at all
+		unset     bool // whether the proxy cannot read metadata at all
 		bytesFrom uint64
 		bytesTo   uint64
-		asked     bool // the metadata was read
+		asked     bool // whether the metadata was read
 		refused   bool
 	}{
 		"same size":                           {from: 8, to: 8},
@@ -79,7 +79,7 @@ func TestSnapshotsOfGrownVolumesAreDeletedOnlyWithOwnExtentPage(t *testing.T) {
 				assert.Equal(t, c.unread != nil, b.log.Count("no permission") > 0)
 				assert.Zero(t, b.froze)
 
-				// The clone can be deleted, and then the snapshot.
+				// Once the clone has been deleted, the snapshot can be deleted.
 				if mode.Freeze {
 					require.NoError(t, b.rpc.NVMfDeleteSubsystem(t.Context(), spdkrpc.NVMfDeleteSubsystemParams{NQN: nqn("v0")}))
 				}
@@ -92,7 +92,7 @@ func TestSnapshotsOfGrownVolumesAreDeletedOnlyWithOwnExtentPage(t *testing.T) {
 	}
 }
 
-// enlarge puts lvs0 on an 8 GiB bdev.
+// enlarge moves lvs0 to an 8 GiB bdev.
 func (b *bench) enlarge() {
 	file, err := os.Create(filepath.Join(b.t.TempDir(), "disk"))
 	require.NoError(b.t, err)
@@ -105,7 +105,7 @@ func (b *bench) enlarge() {
 	require.NoError(b.t, err)
 }
 
-// A host can discard clusters, and with them an extent page, until the clone is frozen.
+// Until the clone is frozen, a host can discard clusters, and with them an extent page.
 func TestExtentPageIsCheckedAgainWhileFrozen(t *testing.T) {
 	b := newBench(t, "v26.05")
 	id := b.volume("v0")
@@ -136,8 +136,8 @@ func TestAllocatedClustersInARangeAreCounted(t *testing.T) {
 	}
 }
 
-// A snapshot that is itself below a larger snapshot can be deleted after the larger one.
-func TestSnapshotBelowALargerSnapshotIsKept(t *testing.T) {
+// A snapshot with a larger child snapshot can be deleted only after its child.
+func TestSnapshotWithALargerChildIsKept(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.snapshot("v0", "s0")

@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// Names lists the names of objects that a call uses: NQNs, names and aliases of bdevs, and any
+// Names contains the names of objects that a call uses: NQNs, names and aliases of bdevs, and any
 // other keys that callers agree on.
 type Names struct {
-	Exclusive []string // other calls must not use them concurrently
-	Shared    []string // other calls may share them
+	Exclusive []string // other calls must not use these concurrently
+	Shared    []string // other calls may share these
 }
 
 func (n Names) locks() lockSet {
@@ -18,9 +18,9 @@ func (n Names) locks() lockSet {
 	return l
 }
 
-// WhileLocked locks the names that find returns, calls the function do, and keeps the locks until
-// SPDK has responded. After locking, it calls find again, and returns a *BusyError if there are now
-// more names. The error is that of find, do or ctx, or a *BusyError.
+// WhileLocked locks the names that find returns, calls do, and keeps the locks until SPDK has
+// responded. After locking, it calls find again; if there are now additional names, it returns a
+// *BusyError. Other errors are those of find, do or ctx.
 func (q *Quiescer) WhileLocked(ctx context.Context, find func(context.Context) (Names, error), do Call) error {
 	names, err := find(ctx)
 	if err != nil {
@@ -43,10 +43,10 @@ func (q *Quiescer) WhileLocked(ctx context.Context, find func(context.Context) (
 	return err
 }
 
-// WhileRead acquires shared locks on the names that find returns, and calls the function do, which
-// must only read. If an operation is waiting for one of the names, the function's context is
-// canceled; otherwise, clients with overlapping reads could delay deletions forever. The errors are
-// the same as for WhileLocked.
+// WhileRead acquires shared locks on the names that find returns, and calls do, which must only
+// read. If an operation is waiting for one of the names, do's context is canceled; otherwise,
+// clients with overlapping reads could delay deletions forever. The errors are those of
+// WhileLocked.
 func (q *Quiescer) WhileRead(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error {
 	var locked lockSet
 	return q.WhileLocked(ctx, func(ctx context.Context) (Names, error) {

@@ -15,10 +15,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Mode defines what an operation does with volumes in use.
+// A Mode determines how an operation treats volumes in use.
 type Mode struct {
 	Freeze bool   // freeze volumes in use instead of returning an error
-	Idle   bool   // an export without a connected host does not count as use
+	Idle   bool   // do not count an export without a connected host as use
 	User   string // the user who requested the operation; users share the target's slots
 	// Unchecked means that volumes in use are neither frozen nor refused.
 	Unchecked bool
@@ -38,26 +38,25 @@ func (m Mode) wait(ctx context.Context) error {
 	return nil
 }
 
-// A finding contains the volumes that prepare found, and how to reach them.
+// A finding contains the volumes that prepare found, and the paths to them.
 type finding struct {
 	volumes []*volume
-	paths   []paths  // paths to freeze
+	paths   []paths  // paths to be frozen
 	idle    []string // NQNs of subsystems that export the volumes but have no connected host
 }
 
 // A task describes an operation on volumes.
 type task struct {
-	// find returns the volumes that must be either unused or frozen. These volumes are locked
-	// exclusively.
+	// find returns the volumes that must be either unused or frozen. They are locked exclusively.
 	find     func(context.Context, *spdkrpc.Client) ([]*volume, error)
-	related  func() lockSet // further locks for the objects that find returned; may be nil
+	related  func() lockSet // returns further locks that the found objects require; may be nil
 	noEffect func() bool    // reports whether SPDK will leave the volumes unchanged; may be nil
 	names    bool           // the task takes snapshots, whose names must be free
 	instead  string         // the call that freezes volumes, to suggest instead; "" if none
 }
 
-// countRefusal counts err if it is an InUseError, and adds harm, the damage that SPDK could have
-// done, to it.
+// countRefusal counts err if it is an InUseError, and adds to it the damage that SPDK could have
+// done.
 func (q *Quiescer) countRefusal(err error, harm string) error {
 	var refused *InUseError
 	if errors.As(err, &refused) {
@@ -148,8 +147,8 @@ func (q *Quiescer) find(ctx context.Context, o *operation, job task, f *finding)
 	return l, nil
 }
 
-// unfreezable returns the reason why the operation must not freeze volumes in use, and what to do
-// about it. It returns "" if the operation may freeze them.
+// unfreezable returns the reason why the operation must not freeze volumes in use, with the remedy.
+// If the operation may freeze them, it returns "".
 func (q *Quiescer) unfreezable(mode Mode, instead string) string {
 	switch {
 	case instead == "":
@@ -162,7 +161,8 @@ func (q *Quiescer) unfreezable(mode Mode, instead string) string {
 	return ""
 }
 
-// distinctVolumes returns the names of all volumes, or an error if a volume is listed twice.
+// distinctVolumes returns the names of all volumes. If a volume is listed twice, it returns an
+// error.
 func distinctVolumes(volumes []*volume) (names []string, err error) {
 	seen := map[string]bool{}
 	for _, v := range volumes {
@@ -195,8 +195,8 @@ func (q *Quiescer) reportConnected(o *operation, nqns []string) {
 	}
 }
 
-// whileFrozen writes the entry to the journal, freezes the paths, calls the function do, and thaws
-// the paths. If it cannot thaw them, it leaves them to recovery.
+// whileFrozen writes the entry to the journal, freezes the paths, calls do, and thaws the paths. If
+// it cannot thaw them, it leaves them to recovery.
 func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e entry, do func() error) (err error) {
 	release, err := q.lock(ctx, drainingLocks(all))
 	if err != nil {
@@ -230,7 +230,7 @@ func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e en
 	return err
 }
 
-// A stage describes how far an operation got before it ended.
+// A stage is how far an operation got before it ended.
 type stage int
 
 const (
@@ -239,8 +239,8 @@ const (
 	made                  // SPDK has responded to all calls
 )
 
-// thaw thaws an operation's paths, unless SPDK may still execute the snapshot or deletion. In that
-// case, it leaves the paths to recovery.
+// thaw thaws an operation's paths. If SPDK may still execute the snapshot or deletion, thaw leaves
+// them to recovery.
 func (q *Quiescer) thaw(t *Target, r *record, at stage) error {
 	err := errNotThawed
 	if at != making {
@@ -278,8 +278,8 @@ func (q *Quiescer) report(all []paths, took time.Duration, err, thawErr error) {
 	}
 }
 
-// logSlow repeatedly logs that an operation on frozen volumes is taking a long time, until the
-// channel done is closed.
+// logSlow repeatedly logs that an operation on frozen volumes is taking a long time, until done is
+// closed.
 func (q *Quiescer) logSlow(object string, of int, done <-chan struct{}) {
 	began := time.Now()
 	for wait := slowOperation; ; wait = 10 * slowOperation {
@@ -292,8 +292,8 @@ func (q *Quiescer) logSlow(object string, of int, done <-chan struct{}) {
 	}
 }
 
-// notExecuted converts the error of a query that was made before any change to an error that states
-// that the operation was not executed.
+// notExecuted converts the error of a query before any change to an error that says that the
+// operation was not executed.
 func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) {
 		return &BusyError{Why: "the target did not report in time what uses the volume", Err: fmt.Errorf("%w", err)}
@@ -304,8 +304,8 @@ func notExecuted(err error) error {
 	return err
 }
 
-// unreadable returns err's *spdkrpc.Error if it means that SPDK reported success with a result that
-// does not match the schema. It returns nil for other errors.
+// unreadable returns err's *spdkrpc.Error if SPDK reported success with a result that violates the
+// schema. For other errors, it returns nil.
 func unreadable(err error) *spdkrpc.Error {
 	var e *spdkrpc.Error
 	if errors.As(err, &e) && e.Kind == spdkrpc.Failed && e.Code == 0 {

@@ -15,8 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Take makes the calls that protect the lvstore in the required order, that is, freeze, snapshot,
-// thaw.
+// To protect the lvstore, Take makes its calls in this order: freeze, snapshot, thaw.
 func TestExportedVolumesAreFrozen(t *testing.T) {
 	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
 		t.Run(release, func(t *testing.T) {
@@ -40,7 +39,7 @@ func TestExportedVolumesAreFrozen(t *testing.T) {
 				case drain, "bdev_lvol_snapshot":
 					order = append(order, c.Method)
 				case "nvmf_subsystem_get_listeners":
-					// this call pauses the subsystem, which could then not be drained
+					// this call pauses the subsystem, which then could not be drained
 					if len(order) > 0 {
 						order = append(order, c.Method)
 					}
@@ -194,7 +193,7 @@ func TestInvalidVolumeListsAreRejected(t *testing.T) {
 	assert.Equal(t, 1, b.froze, "freezing was necessary only once")
 }
 
-// If other clients change the subsystem while it is frozen, the thaw keeps their changes.
+// If another client changes the subsystem while it is frozen, the thaw preserves the change.
 func TestThawKeepsChangesByOtherClients(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -255,8 +254,8 @@ func TestFreezeExecutedLateIsUndone(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
-	// The call for the second path is executed late. The thaw sets the state of this path
-	// regardless of the state that the target reports.
+	// The call for the second path is executed late. The thaw sets the state of this path whatever
+	// state the target reports.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 1, Do: spdktest.Hang, Executed: true})
 	_, err := b.take(want("v0", "s0"))
 	var busy *BusyError
@@ -298,7 +297,7 @@ func TestJournalMustBePrivate(t *testing.T) {
 	assert.ErrorContains(t, err, "is not a directory")
 }
 
-// An operation waits briefly if the journal is locked.
+// If the journal is locked, an operation waits briefly.
 func TestOperationWaitsForTheLockedJournal(t *testing.T) {
 	f, err := OpenFolder(t.TempDir() + "/frozen")
 	require.NoError(t, err)
@@ -314,7 +313,7 @@ func TestOperationWaitsForTheLockedJournal(t *testing.T) {
 	assert.ErrorContains(t, err, "another process has locked")
 }
 
-// Without a journal, no volume is frozen, because nothing would thaw the volume after a crash.
+// Without a journal, no volume is frozen, because nothing would thaw it after a crash.
 func TestNothingIsFrozenWithoutAJournal(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, f *Folder, entry string){
 		"the directory is missing": func(t *testing.T, f *Folder, _ string) { require.NoError(t, os.RemoveAll(f.path)) },

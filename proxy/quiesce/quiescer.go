@@ -15,24 +15,24 @@ type Options struct {
 	Folder  *Folder // the journal; if it is nil, operations on volumes in use are refused
 	At      Place
 	Connect Connect
-	// Process returns the name of the process behind a socket without calling that process.
+	// Process returns the name of the process behind a socket without calling the process.
 	// Different processes have different names.
 	Process func(socket string) (string, error)
-	// Deleting waits until volumes may be deleted on a target of the given release. Calls that must
-	// not run during a deletion then wait until leave is called. If Deleting is nil, there are no
-	// such calls.
+	// Deleting waits until volumes may be deleted on a target of this release. Calls that must not
+	// run during a deletion then wait until leave is called. If there are no such calls, Deleting
+	// is nil.
 	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
-	// Removing durably records that a volume's deletion is about to begin. It is called before
-	// other volumes are frozen for the deletion, and end after the deletion. If Removing is nil,
-	// nothing is recorded. The function plain of Delete records its deletion itself.
+	// Removing durably records that the deletion of a volume is about to begin. It is called before
+	// other volumes are frozen for the deletion; end is called after the deletion. If Removing is
+	// nil, nothing is recorded. The function plain of Delete records its deletion itself.
 	Removing func(ctx context.Context, t *Target, uuid string) (end func(), err error)
 	// Enter waits until a user's operation may run. Each operation has its own connection, and SPDK
 	// allows 64 in total. awaits means that the operation waits for its client while volumes are
-	// frozen, and therefore takes longer. If Enter is nil, any number of operations may run at
-	// once.
+	// frozen, and therefore takes longer. If Enter is nil, any number of operations may run at the
+	// same time.
 	Enter func(ctx context.Context, user string, awaits bool) (leave func(), err error)
 	// HasExtentPage reads from the lvstore's metadata whether an lvol has an extent page with this
-	// number. If HasExtentPage is nil, the metadata cannot be read.
+	// number. If it is nil, the metadata cannot be read.
 	HasExtentPage func(ctx context.Context, rpc *spdkrpc.Client, uuid string, number uint64) (bool, error)
 	Log           *slog.Logger
 	Observer      Observer
@@ -41,10 +41,10 @@ type Options struct {
 	Leave bool
 }
 
-// An Observer contains functions that count events for the metrics. Each may be nil.
+// An Observer contains functions that count events for the metrics. Each function may be nil.
 type Observer struct {
-	// Froze is called after each freeze with its duration, from the call for the first path until
-	// all states have been restored or have been left to recovery.
+	// Froze is called after each freeze with its duration, which ends when all states have been
+	// restored or left to recovery.
 	Froze   func(took time.Duration, overdue bool)
 	Refused func() // called when an operation on a volume in use is refused
 	// called when operations were thawed by another process or after a failure
@@ -56,20 +56,20 @@ type Observer struct {
 type Quiescer struct {
 	opts  Options
 	gate  gate
-	wake  chan struct{} // receives an element when an operation is left to recovery
+	wake  chan struct{} // receives a value when an operation is left to recovery
 	grace time.Duration // see makingGrace
-	// See target.go; tests on a busy machine wait longer.
+	// See target.go; on a busy machine, tests wait longer.
 	lockTimeout, freezeTimeout time.Duration
 
 	// names of the entries for which SPDK has responded to the snapshot or deletion calls
 	settled    sync.Map
-	lastLogged map[string]string // for each entry, the last error logged by Recover
+	lastLogged map[string]string // for each entry, the last error that Recover logged
 }
 
-// overdue is the duration beyond which a freeze is logged as a warning.
+// overdue is the duration beyond which a freeze causes a warning.
 const overdue = 2 * time.Second
 
-// New returns a Quiescer. The Quiescer recovers nothing until Run or Recover is called.
+// New returns a Quiescer. It recovers nothing until Run or Recover is called.
 func New(o Options) *Quiescer {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -95,7 +95,7 @@ func New(o Options) *Quiescer {
 	return &Quiescer{opts: o, wake: make(chan struct{}, 1), lastLogged: map[string]string{}, grace: makingGrace, lockTimeout: lockTimeout, freezeTimeout: freezeTimeout}
 }
 
-// Share waits until no operation on the named objects is running, and prevents new ones until
+// Share waits until no operation on the named objects is running, and prevents new operations until
 // release is called. names contains NQNs, and names and aliases of bdevs. The error is a *BusyError
 // or ctx's error.
 func (q *Quiescer) Share(ctx context.Context, names []string) (release func(), err error) {

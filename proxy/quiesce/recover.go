@@ -59,8 +59,8 @@ func (q *Quiescer) recoverSoon() {
 }
 
 // Recover makes one attempt to thaw the operations that no running process is working on. It
-// returns the number of operations that it could not thaw or whose entries are unreadable. If a
-// target is not running, its operations are kept but not counted. Recover must not be called
+// returns the number of operations that it could not thaw, including those with unreadable entries.
+// If a target is not running, its operations are kept but not counted. Recover must not be called
 // concurrently.
 func (q *Quiescer) Recover(ctx context.Context) (left int) {
 	f := q.opts.Folder
@@ -102,7 +102,7 @@ func (q *Quiescer) Recover(ctx context.Context) (left int) {
 	return left
 }
 
-// logFailureOnce logs an error if it differs from the last one logged for the entry.
+// logFailureOnce logs an error if it differs from the last error logged for the entry.
 func (q *Quiescer) logFailureOnce(name, message string, err error) {
 	if q.lastLogged[name] != err.Error() {
 		q.lastLogged[name] = err.Error()
@@ -176,9 +176,9 @@ func awaitSnapshots(ctx context.Context, t *Target, aliases []string, grace time
 	}
 }
 
-// awaitDeletions waits for the grace period if there are deletions that SPDK may still be
-// executing. It cannot detect when such a deletion ends, because the snapshot's bdev disappears
-// before the clone has taken over the clusters.
+// awaitDeletions waits for the grace period if SPDK may still be executing a deletion. It cannot
+// detect the end of such a deletion, because the snapshot's bdev disappears before the clone has
+// taken over the clusters.
 func awaitDeletions(ctx context.Context, aliases []string, grace time.Duration) {
 	if len(aliases) == 0 {
 		return

@@ -21,9 +21,9 @@ func (e *ShrunkError) Error() string {
 }
 
 // checkNotShrunk returns a *ShrunkError if a snapshot is smaller than both its parent and its only
-// clone. Between the snapshot's end and the parent's end, the clone contains no data. If SPDK
-// deleted the snapshot, the clone would become the parent's clone, and would show the parent's data
-// in that range. clone is nil if the clone's size is unknown.
+// clone. Between the end of the snapshot and the end of the parent, the clone contains no data. If
+// SPDK deleted the snapshot, the clone would become the parent's clone, and would show the parent's
+// data in that range. If the clone's size is unknown, clone is nil.
 func checkNotShrunk(ctx context.Context, rpc *spdkrpc.Client, v, clone *volume, cloneName string) error {
 	parent := v.parent
 	if parent == "" {

@@ -19,7 +19,7 @@ func (b *bench) resize(size uint64) {
 // would then show the parent's data.
 func TestShrunkSnapshotsAreNotDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
-		parent, snapshot, clone uint64 // sizes in MiB; parent 0 means no parent
+		parent, snapshot, clone uint64 // sizes in MiB; parent 0 means that there is no parent
 		refused                 bool
 	}{
 		"equal":              {8, 8, 8, false},
@@ -66,7 +66,7 @@ func TestShrunkSnapshotsAreNotDeleted(t *testing.T) {
 	}
 }
 
-// The check also applies to a parent that is a bdev outside the lvstore.
+// The check also applies to parents outside the lvstore.
 func TestShrunkSnapshotsOfExternalParentsAreNotDeleted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("image"), NumBlocks: 2048, BlockSize: 4096})

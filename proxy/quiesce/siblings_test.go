@@ -15,8 +15,8 @@ import (
 )
 
 // If a snapshot has two clones, one of them exported, the snapshot must not be deleted while the
-// other clone is being deleted. Otherwise, SPDK could see only a single clone, and hand the
-// snapshot's clusters over to this exported volume, which is not frozen.
+// other clone is being deleted. Otherwise, SPDK could see only one clone, and hand over the
+// snapshot's clusters to the exported volume, which is not frozen.
 func TestSnapshotIsNotDeletedConcurrentlyWithItsClone(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -42,11 +42,10 @@ func TestSnapshotIsNotDeletedConcurrentlyWithItsClone(t *testing.T) {
 
 var errReached = errors.New("the operation would now call SPDK")
 
-// A relatedOperation calls the function that it is given at the point at which it would call SPDK.
-// It then ends without changing anything.
+// A relatedOperation runs a function instead of its call to SPDK, and changes nothing.
 type relatedOperation struct {
 	name              string
-	exclusive, shared []string // volumes that SPDK changes, and volumes whose place in the chain it uses
+	exclusive, shared []string // volumes that SPDK changes, and volumes whose place in the chain SPDK uses
 	run               func(ctx context.Context, q *Quiescer, during func()) error
 }
 
@@ -87,8 +86,8 @@ func relatedOperations() (all []relatedOperation) {
 }
 
 // SPDK can lose a volume, or crash, if two operations on related volumes overlap. The test uses a
-// snapshot, a snapshot above it, and two volumes above the upper snapshot. Two operations on them
-// run concurrently only if neither changes anything that the other one uses.
+// snapshot, its child snapshot, and two volumes based on the child. Two operations on them run
+// concurrently only if neither changes anything that the other uses.
 func TestOperationsOnRelatedVolumesDoNotOverlap(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.q.lockTimeout = 20 * time.Millisecond

@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// An operation is one request of a user. It occupies a slot and a connection to the target, except
-// while it waits for locks.
+// An operation is a user's request. It occupies a slot and a connection to the target, except while
+// it waits for locks.
 type operation struct {
 	q      *Quiescer
 	user   string
 	awaits bool // waits for its client while volumes are frozen; see Mode.Wait
 	t      *Target
-	free   func()   // returns the slot and closes the connection; no effect after free or done
-	done   func()   // like free, for an operation whose calls all succeeded
+	free   func()   // returns the slot and closes the connection; has no effect after free or done
+	done   func()   // like free, but for an operation without failed calls
 	held   []func() // functions that release the operation's locks
-	// settled is closed when SPDK has responded to a call that outlasted its caller. settled is nil
-	// if no call outlasted its caller.
+	// settled is closed when SPDK has responded to a call that outlasted its caller. If there is no
+	// such call, it is nil.
 	settled <-chan struct{}
 }
 

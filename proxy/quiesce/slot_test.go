@@ -30,7 +30,7 @@ func (b *bench) withSlots(n int) (running *atomic.Int32) {
 	return running
 }
 
-// An operation that is waiting for a lock does not occupy a slot.
+// An operation that waits for a lock does not occupy a slot.
 func TestWaitingForLocksDoesNotOccupyASlot(t *testing.T) {
 	for _, export := range []bool{false, true} {
 		b := newBench(t, "v26.05")
@@ -61,7 +61,7 @@ func TestWaitingForLocksDoesNotOccupyASlot(t *testing.T) {
 	}
 }
 
-// After waiting for a lock, an operation uses a new connection. If that connection leads to a
+// After waiting for a lock, an operation uses a new connection. If this connection leads to a
 // different target process, the operation fails, because all data that it has read is invalid.
 func TestRestartWhileWaitingForLocksFailsTheOperation(t *testing.T) {
 	b := newBench(t, "v26.05")
@@ -85,8 +85,8 @@ func TestRestartWhileWaitingForLocksFailsTheOperation(t *testing.T) {
 	assert.Equal(t, "the target was restarted", busy.Why)
 }
 
-// While an operation is waiting at a barrier for its client, other clients can list volumes,
-// because it calls Options.Deleting only afterward. An operation without a barrier calls
+// While an operation waits at a barrier for its client, other clients can list volumes, because the
+// operation calls Options.Deleting only afterward. An operation without a barrier calls
 // Options.Deleting before it freezes anything.
 func TestListingWorksDuringABarrierWait(t *testing.T) {
 	b := newBench(t, "v24.01")

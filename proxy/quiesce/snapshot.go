@@ -15,10 +15,10 @@ const (
 	codeNoDevice   = -int(syscall.ENODEV)
 )
 
-// A Snapshot describes a snapshot to take.
+// A Snapshot describes a snapshot to be taken.
 type Snapshot struct {
 	Volume string // name, alias or UUID of the logical volume's bdev
-	Name   string // the snapshot's name in the volume's lvstore
+	Name   string // name of the snapshot in the volume's lvstore
 	// subsystem that exports the volume; if it is "" or wrong, all subsystems are searched
 	NQN string
 }
@@ -26,19 +26,20 @@ type Snapshot struct {
 // A Taken describes a snapshot that was taken.
 type Taken struct {
 	UUID   string
-	Frozen bool // whether the volume was frozen; if not, nothing was using the volume
+	Frozen bool // whether the volume was frozen; if not, it was not in use
 }
 
-// Take takes snapshots of volumes, either of all at the same moment or of none. It freezes volumes
+// Take takes snapshots of volumes, either of all at the same time or of none. It freezes volumes
 // that hosts are using, or returns an error if it cannot.
 //
 // Without mode.Freeze, Take returns an error for volumes in use. With mode.Idle, an export without
-// a connected host does not count as use, although a host could connect at any moment. mode.Idle is
-// meant for clients that do not know about freezing.
+// a connected host does not count as use, although a host could connect at any time. mode.Idle is
+// meant for clients that do not support freezing.
 //
-// Once the freeze has begun, ctx does not end the operation. The errors *InUseError, *ExistsError,
+// Once the freeze has begun, canceling ctx does not end the operation. The errors *InUseError,
+// *ExistsError,
 // *BusyError, *AnswerError and those of kind spdkrpc.Unreachable mean that no snapshot was taken.
-// An *spdkrpc.Error of another kind is the target's own. If nothing needs to be frozen, mode.Idle
+// An *spdkrpc.Error of another kind comes from the target. If nothing needs to be frozen, mode.Idle
 // leaves it to SPDK to refuse a name that is already in use.
 func (q *Quiescer) Take(ctx context.Context, wanted []Snapshot, mode Mode) ([]Taken, error) {
 	taken, err := q.take(ctx, wanted, mode)
@@ -144,8 +145,8 @@ func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 }
 
 // undo deletes the snapshots that were taken. The deletions run concurrently, because hosts are
-// waiting. The deletions must have ended before the thaw, because SPDK does not wait for I/O when
-// it deletes a snapshot below a volume.
+// waiting. They must end before the thaw, because SPDK does not wait for I/O when it deletes a
+// snapshot of a volume.
 func (q *Quiescer) undo(t *Target, volumes []*volume, taken []Taken, errs []error) error {
 	failed := make([]error, len(volumes))
 	var g errgroup.Group

@@ -16,8 +16,7 @@ type Target struct {
 	Process string // see Options.Process
 	Release rpcschema.Release
 	Close   func() error
-	// Reuse keeps the connection for another operation instead of closing it. If nil, the
-	// connection is closed.
+	// Reuse keeps the connection for another operation. If it is nil, the connection is closed.
 	Reuse func()
 
 	rpc *spdkrpc.Client
@@ -30,9 +29,9 @@ type retryingCaller struct {
 }
 
 // Call returns the result of spdk_get_version without calling the target. Otherwise, spdkrpc.Client
-// would request the release before its first call and after each failed call, and frozen hosts
+// would ask for the release before its first call and after each failed call, and frozen hosts
 // would have to wait for the response. Call retries failed calls for a subsystem, because older
-// releases refuse a call while they are completing another one.
+// releases refuse a call while they are completing another.
 func (k retryingCaller) Call(ctx context.Context, method string, params, result any) error {
 	if method != "spdk_get_version" {
 		var err error
@@ -52,7 +51,7 @@ func (k retryingCaller) Call(ctx context.Context, method string, params, result 
 	return json.Unmarshal(text, result)
 }
 
-// A Place is a target's socket, and the users that may listen there.
+// A Place is a target's socket, with the users who may listen there.
 type Place struct {
 	Socket   string   `json:"socket"`
 	PeerUIDs []uint32 `json:"peer_uids,omitempty"`
@@ -72,7 +71,7 @@ func (c Connect) to(ctx context.Context, at Place) (*Target, error) {
 	return t, nil
 }
 
-// These constants limit how a call is retried.
+// These constants limit how often and how long a call is retried.
 const (
 	maxTries   = 4
 	retryDelay = 5 * time.Millisecond

@@ -9,14 +9,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// thaw restores the paths' previous states, and reads them back. It ignores paths that another
-// client has removed.
+// thaw restores the previous states of the paths, and reads them back. It ignores paths that
+// another client has removed.
 //
-// certain means that SPDK has responded to each call that froze a path. In that case, thaw does not
-// touch paths whose state another client has changed in the meantime. If certain is false, SPDK may
-// still execute a call that freezes a path, so the state that SPDK reports may still change.
+// certain means that SPDK has responded to each call that froze a path. In that case, thaw leaves
+// paths alone whose state another client has changed in the meantime. If certain is false, SPDK may
+// still execute a call that freezes a path, so the state that it reports may still change.
 // Therefore, thaw sets the state of every path. SPDK executes thaw's calls after the earlier calls,
-// or refuses them while those are running.
+// or refuses them while the earlier calls are running.
 func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		set, err := p.changed(), error(nil)
@@ -61,7 +61,7 @@ func stillFrozen(ctx context.Context, t *Target, p paths) (left []path, err erro
 	return left, err
 }
 
-// readStates returns the paths affected by a freeze that still exist, and those of them that are
+// readStates returns the paths affected by a freeze that still exist, and those that are still
 // inaccessible.
 func readStates(ctx context.Context, t *Target, p paths) (existing, left []path, err error) {
 	listeners, err := t.rpc.NVMfSubsystemGetListeners(ctx, spdkrpc.NVMfSubsystemGetListenersParams{NQN: p.NQN})
@@ -75,7 +75,7 @@ func readStates(ctx context.Context, t *Target, p paths) (existing, left []path,
 	for _, was := range p.changed() {
 		i := slices.IndexFunc(listeners, func(l spdkrpc.NVMfListener) bool { return sameAddress(was.Address, l.Address) })
 		if i < 0 || len(listeners[i].ANAStates) == 0 {
-			continue // a new subsystem with the same name, without ANA, has nothing to thaw
+			continue // a new subsystem of the same name without ANA has nothing to thaw
 		}
 		existing = append(existing, was)
 		if stateOf(listeners[i], p.Group) == inaccessible {

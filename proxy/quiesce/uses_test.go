@@ -24,7 +24,7 @@ func (c cannedResults) Call(ctx context.Context, method string, params, result a
 	return c.Caller.Call(ctx, method, params, result)
 }
 
-// SPDK does not claim a bdev for iSCSI, NBD, ublk or vhost, so the proxy queries each of these.
+// SPDK does not claim bdevs for iSCSI, NBD, ublk or vhost, so the proxy queries each of these.
 func TestVolumesUsedOutsideNVMfAreRefused(t *testing.T) {
 	const target = `[{"name": "iqn.2016-06.io.spdk:disk", "luns": [{"lun_id": 0, "bdev_name": "lvs0/v0"}]}]`
 	for name, c := range map[string]struct {
@@ -70,8 +70,8 @@ func TestVolumesUsedOutsideNVMfAreRefused(t *testing.T) {
 	}
 }
 
-// The proxy does not freeze listeners with other transports or states, because it is certain only
-// for the known ones that Linux sends no I/O on an inaccessible path.
+// The proxy freezes only listeners with known transports and states, because only for these is it
+// certain that Linux sends no I/O on an inaccessible path.
 func TestUnfreezableListenersAreRefused(t *testing.T) {
 	for _, c := range []string{
 		`[{"address": {"trtype": "VFIOUSER", "traddr": "/run/vfio"}, "ana_states": [{"ana_group": 1, "ana_state": "optimized"}]}]`,

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// The control socket is in the service's runtime directory, so only the service's user and root can
-// connect. When a client connects, the service reloads its configuration and sends the outcome. A
-// signal could not return the outcome.
+// The control socket is in the service's runtime directory, so that only the service's user and
+// root can connect. When a client connects, the service reloads its configuration and sends the
+// outcome, which a signal could not return.
 const (
 	controlName = "control"
 	reloaded    = "reloaded\n"
-	// controlWait is the maximum duration of a reload, which reads password hashes but does not
-	// compute any.
+	// controlWait limits the duration of a reload, which reads password hashes but does not compute
+	// any.
 	controlWait = time.Minute
 )
 
@@ -33,8 +33,8 @@ func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 	return requests, nil
 }
 
-// acceptRetry is how long to wait after an accept error, such as too many open files, before the
-// next attempt. Reloads must work again once the cause of the error is gone.
+// acceptRetry is the delay before the next attempt after an accept error, such as too many open
+// files. Reloads must work again once the cause of the error is gone.
 const acceptRetry = 100 * time.Millisecond
 
 // acceptReloads accepts connections until the listener is closed, at the end of the process.
@@ -57,7 +57,8 @@ func acceptReloads(l net.Listener, requests chan<- chan<- error, log *slog.Logge
 	}
 }
 
-// openSocket opens a socket in the runtime directory. It returns nil if there is no such directory.
+// openSocket opens a socket in the runtime directory. If there is no such directory, it returns
+// nil.
 func openSocket(name string) (net.Listener, error) {
 	if os.Getenv(runtimeVariable) == "" {
 		return nil, nil
@@ -77,12 +78,12 @@ func openSocket(name string) (net.Listener, error) {
 	return l, nil
 }
 
-// runtimeVariable is the environment variable that contains the runtime directory. systemd sets it
-// for all commands of the unit, including ExecReload=.
+// runtimeVariable is the environment variable with the runtime directory. systemd sets it for all
+// commands of the unit, including ExecReload=.
 const runtimeVariable = "RUNTIME_DIRECTORY"
 
-// socketPath returns the path of a service's socket. instance names the service; if it is empty,
-// the service is the one whose unit runs this command.
+// socketPath returns the path of a service's socket. If instance is empty, the service is the one
+// whose unit runs this command.
 func socketPath(instance Instance, name string) string {
 	if dir := os.Getenv(runtimeVariable); instance == "" && dir != "" {
 		return filepath.Join(dir, name)
@@ -90,7 +91,7 @@ func socketPath(instance Instance, name string) string {
 	return filepath.Join(instance.runtimeDirectory(), name)
 }
 
-// handleReload requests a reload and writes its outcome to conn.
+// handleReload requests a reload, and writes the outcome to conn.
 func handleReload(conn net.Conn, requests chan<- chan<- error) {
 	defer func() { _ = conn.Close() }()
 	outcome := make(chan error, 1)
@@ -104,7 +105,7 @@ func handleReload(conn net.Conn, requests chan<- chan<- error) {
 }
 
 // Reload makes a running service reload its configuration. It returns nil if the new configuration
-// is in effect, or else the reason why the old one remains in effect.
+// is in effect, or the reason why the old configuration remains in effect.
 func Reload(instance Instance) error {
 	conn, err := net.Dial("unix", socketPath(instance, controlName))
 	switch {

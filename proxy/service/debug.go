@@ -20,10 +20,10 @@ import (
 // The debug socket is in the same directory as the control socket, with the same permissions.
 // Profiles may reveal secrets through the names in stacks, and through durations. A port on a
 // loopback address would reveal profiles to every user of this host, and a port on the public
-// address would reveal them to everyone. The service therefore opens neither port.
+// address would reveal them to everyone.
 const debugName = "debug"
 
-// profiles maps a profile's name to its path and query in net/http/pprof.
+// profiles maps the names of profiles to their paths and queries in net/http/pprof.
 var profiles = map[string]string{
 	"goroutines": "goroutine?debug=2",
 	"heap":       "heap?gc=1",
@@ -32,7 +32,7 @@ var profiles = map[string]string{
 	"trace":      "trace",
 }
 
-// openDebug starts to serve profiles of this process if there is a runtime directory.
+// openDebug starts serving profiles of this process, if there is a runtime directory.
 func openDebug() error {
 	l, err := openSocket(debugName)
 	if l == nil || err != nil {
@@ -50,8 +50,8 @@ func openDebug() error {
 // Profiles returns the names that Profile accepts, sorted.
 func Profiles() []string { return slices.Sorted(maps.Keys(profiles)) }
 
-// Profile writes a profile of a running service to w. seconds is the recording time of the profiles
-// cpu and trace.
+// Profile writes a profile of a running service to w. For the profiles cpu and trace, seconds is
+// the recording time.
 func Profile(ctx context.Context, instance Instance, name string, seconds int, w io.Writer) error {
 	path, ok := profiles[name]
 	if !ok {

@@ -13,14 +13,14 @@ import (
 )
 
 // settleAfter is the time between the first change to a file and the read of all files. The delay
-// is necessary because a certificate and its key are two files, and because editors may write a
-// file in several steps.
+// is necessary because a certificate and its key are separate files, and because editors may write
+// a file in several steps.
 const settleAfter = time.Second
 
-// files detects when the content of some files has changed. It watches the files' directories,
-// because editors, certificate managers and Kubernetes replace files instead of writing to them.
-// After an event, it compares the content, because other files in these directories also change.
-// Only one goroutine may use it.
+// files detects changes to the contents of files. It watches the files' directories, because
+// editors, certificate managers and Kubernetes replace files instead of writing to them. After an
+// event, it compares the contents, because other files in these directories also change. Only one
+// goroutine may use it.
 type files struct {
 	log     *slog.Logger
 	watcher *fsnotify.Watcher // nil if nothing is watched
@@ -31,8 +31,8 @@ type files struct {
 	settled <-chan time.Time
 }
 
-// watchFiles starts watching paths. If that is impossible, it logs a warning; SIGHUP and
-// `spdk-proxy reload` still work.
+// watchFiles starts watching paths. If it cannot, it logs a warning; SIGHUP and `spdk-proxy reload`
+// still work.
 func watchFiles(paths []string, log *slog.Logger) *files {
 	f := &files{log: log}
 	if len(paths) == 0 {
@@ -98,14 +98,14 @@ func (f *files) lost() <-chan error {
 }
 
 // touch makes settled receive a value settleAfter after the first event. Later events do not
-// postpone this, because files that change all the time must not prevent a reload.
+// postpone this, because files that change constantly must not prevent a reload.
 func (f *files) touch() {
 	if f.settled == nil {
 		f.settled = time.After(settleAfter)
 	}
 }
 
-// changed reports whether the files' content differs from the content at the last call.
+// changed reports whether the contents of the files have changed since the last call.
 func (f *files) changed() bool {
 	all := sha256.New()
 	for _, path := range f.paths {

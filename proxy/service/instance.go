@@ -12,13 +12,13 @@ import (
 )
 
 // An Instance is the name of one of several services on a host: NAME in spdk-proxy@NAME.service.
-// The empty name means spdk-proxy.service. Each instance has its own target, configuration and
+// The empty name stands for spdk-proxy.service. Each instance has its own target, configuration and
 // directories.
 type Instance string
 
 var instanceNames = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
 
-// ParseInstance checks a name given by a user, which becomes part of paths.
+// ParseInstance checks a name given by a user, because the name becomes part of paths.
 func ParseInstance(name string) (Instance, error) {
 	if name != "" && !instanceNames.MatchString(name) {
 		return "", errors.New("an instance is NAME in spdk-proxy@NAME.service: 1 to 64 letters, digits and _.-, of which the first is a letter, digit or _")
@@ -31,8 +31,8 @@ const (
 	configFolder = "/etc/spdk-proxy"
 )
 
-// InstanceOf returns the instance to which a configuration file belongs, or false if no service
-// reads that file.
+// InstanceOf returns the instance whose service reads a configuration file, or false if there is
+// none.
 func InstanceOf(file string) (Instance, bool) {
 	dir, name := filepath.Split(filepath.Clean(file))
 	name, ok := strings.CutSuffix(name, ".yaml")
@@ -46,7 +46,7 @@ func InstanceOf(file string) (Instance, bool) {
 	return i, err == nil
 }
 
-// unit returns the name of the instance's service, without its type.
+// unit returns the name of the instance's unit, without its type.
 func (i Instance) unit() string {
 	if i == "" {
 		return program
@@ -56,7 +56,7 @@ func (i Instance) unit() string {
 
 func (i Instance) socketUnit() string { return i.unit() + ".socket" }
 
-// Config returns the path of the instance's configuration.
+// Config returns the path of the instance's configuration file.
 func (i Instance) Config() string {
 	if i == "" {
 		i = program
@@ -69,15 +69,15 @@ func (i Instance) StateDirectory() string { return "/var/lib/" + i.unit() }
 
 func (i Instance) runtimeDirectory() string { return "/run/" + i.unit() }
 
-// ownInstance returns this process's instance. It derives the instance from the directory that
-// systemd has created for the service.
+// ownInstance returns this process's instance, which it derives from the directory that systemd has
+// created for the service.
 func ownInstance() Instance {
 	_, name, _ := strings.Cut(filepath.Base(os.Getenv(runtimeVariable)), "@")
 	return Instance(name)
 }
 
-// checkOwnInstance calls CheckInstance for this process's instance if systemd has started this
-// process.
+// checkOwnInstance calls CheckInstance for this process's instance, provided that systemd started
+// this process.
 func checkOwnInstance(c *config.Config) error {
 	if filepath.Dir(os.Getenv(runtimeVariable)) != "/run" {
 		return nil
@@ -87,9 +87,9 @@ func checkOwnInstance(c *config.Config) error {
 
 const keysSocket = "spdk-proxy-keys"
 
-// InstanceOfKeys returns the instance to which a socket for key files belongs. The socket is
-// /run/spdk-proxy-keys.sock for spdk-proxy.service, and /run/spdk-proxy-keys@NAME.sock for an
-// instance. For other paths, it returns false.
+// InstanceOfKeys returns the instance to which a socket for key files belongs:
+// /run/spdk-proxy-keys.sock belongs to spdk-proxy.service, and /run/spdk-proxy-keys@NAME.sock to
+// instance NAME. For other paths, it returns false.
 func InstanceOfKeys(socket string) (Instance, bool) {
 	base := filepath.Base(socket)
 	if base == keysSocket+".sock" {
@@ -104,7 +104,7 @@ func InstanceOfKeys(socket string) (Instance, bool) {
 	return i, err == nil
 }
 
-// CheckInstance refuses a configuration that uses another instance's directory or socket. With such
+// CheckInstance rejects a configuration that uses another instance's directory or socket. With such
 // a configuration, two proxies would overwrite each other's files and delete each other's keys.
 func CheckInstance(c *config.Config, i Instance) error {
 	var wrong []error

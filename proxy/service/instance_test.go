@@ -37,8 +37,8 @@ func TestInstanceNamesAreParsed(t *testing.T) {
 	}
 }
 
-// A command connects to the service that it names or, if it names none, to the service whose unit
-// runs it.
+// A command connects to the service that it names. If it names none, it connects to the service
+// whose unit runs it.
 func TestCommandConnectsToItsInstance(t *testing.T) {
 	assert.Equal(t, "/var/lib/spdk-proxy", Instance("").StateDirectory())
 	assert.Equal(t, "/var/lib/spdk-proxy@a", Instance("a").StateDirectory())
@@ -51,7 +51,7 @@ func TestCommandConnectsToItsInstance(t *testing.T) {
 	require.ErrorContains(t, Reload("b"), "systemctl status spdk-proxy@b")
 }
 
-// A copied configuration that still names another instance's files is refused, because two proxies
+// A copied configuration that still names another instance's files is rejected, because two proxies
 // would delete each other's files.
 func TestConfigurationOfAnotherInstanceIsRejected(t *testing.T) {
 	of := func(state, keys string) *config.Config {
@@ -86,8 +86,8 @@ func TestConfigurationOfAnotherInstanceIsRejected(t *testing.T) {
 	require.NoError(t, checkOwnInstance(second), "systemd did not start this process")
 }
 
-// Unless an instance has its own socket unit, it uses the template's. In both cases, drop-ins under
-// both names apply.
+// An instance uses the template's socket unit, unless it has its own. In either case, drop-ins
+// under both names apply.
 func TestInstanceUsesItsOwnOrTheTemplateSocketUnit(t *testing.T) {
 	root := t.TempDir()
 	write := func(file, text string) {

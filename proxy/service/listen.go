@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// places contains the addresses on which the proxy must listen according to its configuration.
+// places contains the addresses at which the configuration makes the proxy listen.
 type places struct {
 	https string // address and port
 	local string // path of the socket for programs on this host; "" if there is none
@@ -20,7 +20,7 @@ type places struct {
 
 func placesOf(c *config.Config) places { return places{c.Listen, c.ListenUnix.Path} }
 
-// listeners holds the service's open sockets.
+// listeners contains the service's open sockets.
 type listeners struct {
 	https net.Listener
 	local net.Listener // nil if there is none
@@ -44,7 +44,7 @@ func (l listeners) close() {
 
 // listen returns the sockets that systemd opened, and opens configured sockets that systemd did not
 // open. It returns an error if systemd has opened a socket that is not configured. Otherwise, after
-// a change to the configuration, the proxy would silently continue to listen on the old address.
+// a change to the configuration, the proxy would silently continue to listen at the old address.
 func listen(server *proxy.Server, want places) (l listeners, err error) {
 	defer func() {
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// A manager reports the service's state to systemd, if systemd started it.
+// A manager reports the service's state to systemd, provided that systemd started the service.
 type manager struct{ log *slog.Logger }
 
 func (m manager) ready() { m.notify(daemon.SdNotifyReady) }
@@ -20,14 +20,14 @@ func (m manager) reloading() {
 	m.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
 
-// reloaded notifies systemd that a reload has ended. `systemctl status` shows the status.
+// reloaded notifies systemd that a reload has ended. `systemctl status` shows status.
 func (m manager) reloaded(status string) {
 	m.notify(daemon.SdNotifyReady + "\nSTATUS=" + strings.ReplaceAll(status, "\n", "; "))
 }
 
 // watchdog notifies systemd that this process is working, at the interval that systemd requests, as
 // long as alive returns nil. If the notifications stop, systemd ends the process with SIGABRT,
-// which writes the stacks of all goroutines to the log. Then systemd restarts the process.
+// which writes the stacks of all goroutines to the log, and then restarts the process.
 func (m manager) watchdog(ctx context.Context, alive func(context.Context) error) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 // The proxy's live heap is about 10 MiB. With Go's defaults, the garbage collector would run once
 // every few thousand calls, and use as much as a third of their time. Therefore, the proxy raises
 // GOGC, and raises it further under load. It does not use the higher value all the time, because
-// long-lived objects, such as connections, would then be scattered among short-lived ones. With
+// long-lived objects, such as connections, would then be scattered among short-lived objects. With
 // 1,000 connections, Go could then not return 7 MiB to the system.
 const (
 	gcPercent     = 200
 	gcPercentBusy = 400
-	// busyAbove is the number of bytes allocated in one restCheck above which the proxy counts as
+	// busyAbove is the number of bytes allocated per restCheck above which the proxy counts as
 	// busy. A call allocates about 15 KiB.
 	busyAbove = 64 << 20
 	// softLimit is the heap size above which the collector runs more often again. SPDK's longest
-	// responses are 32 MiB long, and several may be in memory at once.
+	// responses are 32 MiB long, and several may be in memory at the same time.
 	softLimit = 512 << 20
 )
 
@@ -35,16 +35,16 @@ func tuneMemory() {
 	}
 }
 
-// When the proxy becomes idle, it returns to the system the memory that it needed under load or to
-// hash a password. Go would keep this memory for minutes.
+// When the proxy becomes idle, it returns the memory that it needed under load or to hash a
+// password to the system. Go would keep this memory for minutes.
 const (
 	restCheck = 3 * time.Second
-	// restBelow is the number of bytes allocated in one restCheck below which the proxy counts as
+	// restBelow is the number of bytes allocated per restCheck below which the proxy counts as
 	// idle. Probes and scrapes continue even when the proxy is idle.
 	restBelow = 2 << 20
 )
 
-// returnMemory returns memory to the system each time the proxy becomes idle, and makes the
+// returnMemory returns memory to the system whenever the proxy becomes idle, and makes the
 // collector run less often while the proxy is busy.
 func returnMemory(ctx context.Context) {
 	tick := time.NewTicker(restCheck)
@@ -85,14 +85,14 @@ func (d *idleDetector) sinceLast(total uint64) uint64 {
 	return more
 }
 
-// becomesIdle reports whether the proxy is idle now but was not before.
+// becomesIdle reports whether the proxy is idle but was not idle at the last call.
 func (d *idleDetector) becomesIdle(allocated uint64) bool {
 	idle := d.working && allocated < restBelow
 	d.working = allocated >= restBelow
 	return idle
 }
 
-// percentFor returns the value of GOGC for the number of bytes allocated in one restCheck.
+// percentFor returns the value of GOGC for the number of bytes allocated per restCheck.
 func percentFor(allocated uint64) int {
 	if allocated > busyAbove {
 		return gcPercentBusy

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// uidMap is the file in which the kernel lists the users that this process can see.
+// uidMap is the file in which the kernel lists the users that are visible to this process.
 const uidMap = "/proc/self/uid_map"
 
-// usersAreHidden reports whether this process is running in a user namespace that hides users of
-// this host, such as the one that systemd's PrivateUsers=yes creates. A namespace that hides only
-// uids above 65535, such as the one that PrivateUsers=identity creates, does not count.
+// usersAreHidden reports whether this process runs in a user namespace that hides users of this
+// host, such as the namespace that systemd's PrivateUsers=yes creates. A namespace that hides only
+// uids above 65535, such as that of PrivateUsers=identity, does not count.
 func usersAreHidden(file string) bool {
 	text, err := os.ReadFile(file)
 	if err != nil {

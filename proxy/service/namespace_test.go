@@ -28,8 +28,8 @@ func TestUserNamespaceHidesUsers(t *testing.T) {
 	assert.False(t, usersAreHidden(path+".missing"))
 }
 
-// The service warns about hidden users only if it has a local socket, because it must identify the
-// users of that socket.
+// The service warns about hidden users only if it has a local socket, because it must identify that
+// socket's users.
 func TestHiddenUsersCauseAWarning(t *testing.T) {
 	hidden, all := filepath.Join(t.TempDir(), "hidden"), filepath.Join(t.TempDir(), "all")
 	require.NoError(t, os.WriteFile(hidden, []byte("0 0 1\n"), 0o600))

@@ -15,7 +15,7 @@ const serviceUser = "spdk-proxy"
 
 // UnreadableFiles returns a warning for each file that the packaged service's user cannot read. It
 // ignores files in the directory credentials, because systemd reads them as root. If the service's
-// user does not exist, it returns no warnings.
+// user does not exist, there are no warnings.
 func UnreadableFiles(files []string, credentials string) []string {
 	u, err := user.Lookup(serviceUser)
 	if err != nil {
@@ -36,7 +36,7 @@ func unreadableFiles(files []string, credentials string, uid, gid uint32) (warni
 		}
 		path, err := filepath.EvalSymlinks(file)
 		if err != nil {
-			continue // the configuration check reports a missing file
+			continue // the configuration check reports missing files
 		}
 		if !permitted(path, 4, uid, gid) {
 			warnings = append(warnings, fmt.Sprintf("%s: the service's user %s cannot read this file: chgrp %s %s && chmod g+r %s", file, serviceUser, serviceUser, file, file))
@@ -55,7 +55,7 @@ func unreadableFiles(files []string, credentials string, uid, gid uint32) (warni
 	return warnings
 }
 
-// permitted reports whether a file's mode allows access by a user. access is 4 for reading a file
+// permitted reports whether a file's mode allows a user's access. access is 4 for reading a file
 // and 1 for entering a directory. If an access control list applies, the mode is not conclusive, so
 // permitted returns true.
 func permitted(path string, access os.FileMode, uid, gid uint32) bool {

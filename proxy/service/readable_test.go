@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// With umask 077, only root can read a new file. A check-config that runs as root can read the
-// file, so it would otherwise not notice that the service cannot.
+// With umask 077, only root can read a new file. A check-config that runs as root can read it, so
+// it would otherwise not notice that the service cannot.
 func TestFilesUnreadableForServiceAreReported(t *testing.T) {
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
 	const other = 12345

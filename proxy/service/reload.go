@@ -11,7 +11,7 @@ import (
 )
 
 // A reloader reloads the configuration on SIGHUP, on `spdk-proxy reload`, and when one of its files
-// has changed. It performs one reload at a time, so that the last one reads the newest files.
+// has changed. It performs one reload at a time, so that the last reload reads the newest files.
 type reloader struct {
 	server *proxy.Server
 	load   func() (*config.Config, error) // nil if there is no configuration file
@@ -20,8 +20,7 @@ type reloader struct {
 	files  *files
 }
 
-// run reloads until ctx ends. Each channel that is sent to requests receives the outcome of one
-// reload.
+// run reloads until ctx ends. Each channel received from requests gets the outcome of one reload.
 func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal, requests <-chan chan<- error) {
 	defer r.files.close()
 	for {
@@ -47,21 +46,21 @@ func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal, requests <
 
 var errNoFile = errors.New("the proxy was started without a configuration file, so there is nothing to reload")
 
-// reload replaces the configuration, completely or not at all. It writes the outcome to the log and
-// to the service's status.
+// reload replaces the configuration, completely or not at all. It reports the outcome in the log
+// and in the service's status.
 func (r *reloader) reload(cause string) error {
 	if r.load == nil {
 		r.log.Warn("reload refused", "cause", cause, "error", errNoFile)
 		return errNoFile
 	}
 	r.notify.reloading()
-	r.files.changed() // this reload reads the current content, so another one is not needed
+	r.files.changed() // this reload reads the current contents, so no further reload is needed
 	cfg, err := r.load()
 	if err == nil {
 		err = checkOwnInstance(cfg)
 	}
 	if err == nil {
-		// watch them even if the reload was refused, because a later change to these files may
+		// watch the files even if the reload was refused, because a later change to them may
 		// correct the mistake
 		r.files.watch(cfg.Files())
 		err = r.server.Reload(cfg)

@@ -61,8 +61,8 @@ func filesOf(c *config.Config, load func() (*config.Config, error)) []string {
 	return c.Files()
 }
 
-// warn logs warnings about a configuration. users is the path of the file that lists the users that
-// this process can see.
+// warn logs warnings about a configuration. users is the path of the file that lists the users
+// visible to this process.
 func warn(log *slog.Logger, c *config.Config, users string) {
 	for _, warning := range c.Warnings() {
 		log.Warn("configuration", "warning", warning)

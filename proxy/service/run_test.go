@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A running is a running service together with the notifications that it has sent to systemd.
+// A running is a running service, with the notifications that it has sent to systemd.
 type running struct {
 	t      *testing.T
 	file   string
@@ -104,8 +104,8 @@ func (r *running) end() {
 	r.eventually("STOPPING=1", 1)
 }
 
-// A service starts, reloads its configuration in each of the three ways, refuses a configuration
-// with a mistake, returns profiles, and ends.
+// A service starts, reloads its configuration in each of the three ways, rejects an invalid
+// configuration, returns profiles, and ends.
 func TestServiceStartsReloadsAndEnds(t *testing.T) {
 	r := startService(t, true)
 	resp, err := http.Get("http://" + r.listen + "/healthz")
@@ -179,7 +179,7 @@ func TestServiceRequiresAllItsSockets(t *testing.T) {
 	require.Error(t, Run("v1", &c, nil))
 }
 
-// Without a runtime directory, there are no control and debug sockets, but that is not an error.
+// A missing runtime directory is not an error, but there are no control and debug sockets.
 func TestServiceRunsWithoutARuntimeDirectory(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	requests, err := openControl(slog.New(slog.DiscardHandler))
@@ -189,7 +189,7 @@ func TestServiceRunsWithoutARuntimeDirectory(t *testing.T) {
 	assert.Equal(t, "/run/spdk-proxy/control", socketPath("", controlName))
 }
 
-// The proxy serves systemd's sockets if their address and path match the configuration.
+// The proxy serves systemd's sockets only if their address and path match the configuration.
 func TestSystemdSocketsMustMatchTheConfiguration(t *testing.T) {
 	https, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -236,18 +236,18 @@ func TestSystemdSocketsMustMatchTheConfiguration(t *testing.T) {
 	require.ErrorContains(t, new(listeners).take(file, want), "systemd's socket")
 }
 
-// The methods of files also work without a watcher.
+// Even without a watcher, changes to files are detected.
 func TestChangedFilesAreDetectedWithoutAWatcher(t *testing.T) {
 	f := watchFiles(nil, slog.New(slog.DiscardHandler))
 	defer f.close()
 	f.watch([]string{"/etc/hostname"})
 	assert.Nil(t, f.events())
 	assert.Nil(t, f.lost())
-	f.changed() // records the current content
+	f.changed() // records the current contents
 	assert.False(t, f.changed())
 }
 
-// A directory is no longer watched when it contains none of the configuration's files.
+// A directory is no longer watched once it contains none of the configuration's files.
 func TestUnusedDirectoriesAreNotWatched(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(two, "real"), nil, 0o600))

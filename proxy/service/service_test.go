@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The watchdog is not notified while the process is stuck.
+// While the process is stuck, the watchdog is not notified.
 func TestWatchdogDetectsAStuckProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -60,7 +60,7 @@ func TestSocketsAreInaccessibleToOthers(t *testing.T) {
 	}
 }
 
-// Only a change in the content of a file causes a reload.
+// Only a change to the contents of a file causes a reload.
 func TestOnlyChangedContentCausesAReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	require.NoError(t, os.WriteFile(path, []byte("1"), 0o600))

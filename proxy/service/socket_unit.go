@@ -20,8 +20,8 @@ import (
 var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
 // CheckSocketUnit returns an error if the configured address or path differs from that in the
-// service's socket unit. The service makes the same check when it starts. It reads the unit's
-// files, because systemd may not have read the newest ones. If there is no unit, or if the unit is
+// service's socket unit, as the service itself does when it starts. It reads the unit's files,
+// because systemd may not have read the latest changes. If there is no unit, or if the unit is
 // masked, the service itself opens the configured address.
 func CheckSocketUnit(c *config.Config, instance Instance) error {
 	return checkSocketUnit(placesOf(c), instance, unitFolders)
@@ -51,18 +51,18 @@ func checkSocketUnit(configured places, instance Instance, folders []string) err
 	return nil
 }
 
-// makeSame returns the part of an error that states what to do if systemd's socket and the
-// configuration differ.
+// makeSame returns the part of an error that explains how to resolve a difference between systemd's
+// socket and the configuration.
 func makeSame(instance Instance, address string) string {
 	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream= and then ListenStream=%s; then stop both and start %s), or do without the socket (systemctl mask --now %s)", instance.socketUnit(), address, instance.unit(), instance.socketUnit())
 }
 
-// makeSamePath is like makeSame, for the path of a UNIX socket.
+// makeSamePath is like makeSame, but for the path of a UNIX socket.
 func makeSamePath(instance Instance, path string) string {
 	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream=%s after the address; then stop both and start %s), or remove that ListenStream= and let the proxy create the socket", instance.socketUnit(), path, instance.unit())
 }
 
-// streamAddr returns the address in a ListenStream= line, which may consist of only a port.
+// streamAddr returns the address in a ListenStream= line, which may contain only a port.
 func streamAddr(stream string) (*net.TCPAddr, error) {
 	if !strings.Contains(stream, ":") {
 		stream = "[::]:" + stream
@@ -70,9 +70,9 @@ func streamAddr(stream string) (*net.TCPAddr, error) {
 	return net.ResolveTCPAddr("tcp", stream)
 }
 
-// listenStreams returns the addresses in an instance's socket unit and its drop-ins, or none if
-// there is no unit or it is masked. An instance uses the template's unit unless it has its own, and
-// it uses the drop-ins of both.
+// listenStreams returns the addresses in an instance's socket unit and its drop-ins, or none if the
+// unit is missing or masked. An instance uses the template's unit unless it has its own, and uses
+// the drop-ins of both.
 func listenStreams(instance Instance, folders []string) ([]string, error) {
 	names := []string{instance.socketUnit()}
 	if instance != "" {
@@ -113,7 +113,7 @@ func listenStreams(instance Instance, folders []string) ([]string, error) {
 	return streams, nil
 }
 
-// firstUnit returns the unit file that systemd reads, or "" if there is none or it is masked.
+// firstUnit returns the unit file that systemd reads, or "" if the unit is missing or masked.
 func firstUnit(names, folders []string) string {
 	for _, name := range names {
 		for _, folder := range folders {
@@ -130,8 +130,8 @@ func firstUnit(names, folders []string) string {
 }
 
 // dropInsOf returns a unit's drop-ins in the order in which systemd reads them. Of several drop-ins
-// with the same file name, only the first one counts. Drop-ins for the unit's own name come before
-// the template's drop-ins, and each of these groups is in the order of the directories.
+// with the same file name, only the first counts. Drop-ins for the unit's own name come before
+// those of the template, and each of these groups is in the order of the directories.
 func dropInsOf(names, folders []string) ([]string, error) {
 	found := map[string]string{}
 	for _, name := range names {

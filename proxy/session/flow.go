@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// FlowTime is how long a sign-in at an issuer's page may take.
+// FlowTime limits how long a sign-in at an issuer's page may take.
 const FlowTime = 10 * time.Minute
 
-// Flows binds sign-ins at an issuer's page to the browsers in which they began. Flows is stateless,
-// because all data of a sign-in is derived from a ticket that the browser keeps and from a key of
-// this process. Flows is safe for concurrent use.
+// Flows binds sign-ins at an issuer's page to the browsers in which they began. It is stateless:
+// all data of a sign-in is derived from a ticket that the browser keeps, and from a key of this
+// process. It is safe for concurrent use.
 type Flows struct {
 	now func() time.Time
 	key [sha256.Size]byte
 }
 
 // A Flow contains the secrets of a sign-in. Each secret has 256 bits, encoded in characters that
-// are allowed in a URL.
+// URLs may contain.
 type Flow struct {
 	State    string // the issuer returns it through the browser
 	Nonce    string // the issuer returns it in the token
 	Verifier string // for PKCE; known only to the proxy
 }
 
-// NewFlows returns Flows with a new key. now is the clock; nil means time.Now.
+// NewFlows returns Flows with a new key. now is the clock; nil selects time.Now.
 func NewFlows(now func() time.Time) *Flows {
 	if now == nil {
 		now = time.Now
@@ -53,8 +53,8 @@ func (f *Flows) Begin() (ticket string, flow Flow) {
 	return base64.RawURLEncoding.EncodeToString(append(b, f.mac("ticket", b)...)), f.flow(b)
 }
 
-// Resume returns the sign-in for a ticket. It returns false if this process did not issue the
-// ticket, or if the sign-in took too long.
+// Resume returns the sign-in for a ticket, or false if this process did not issue the ticket or the
+// sign-in has taken too long.
 func (f *Flows) Resume(ticket string) (flow Flow, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(ticket)
 	if err != nil || len(b) != ticketBytes || !hmac.Equal(b[ticketSigned:], f.mac("ticket", b[:ticketSigned])) {

@@ -50,7 +50,7 @@ func TestSignInFlowsExpire(t *testing.T) {
 	assert.False(t, ok, "it took too long")
 }
 
-// Only strings that Begin has returned are valid tickets.
+// Only strings returned by Begin are valid tickets.
 func FuzzResume(f *testing.F) {
 	flows := NewFlows(nil)
 	ticket, _ := flows.Begin()

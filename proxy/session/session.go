@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Limits defines limits on the sessions in a Store.
+// Limits limits the sessions in a Store.
 type Limits struct {
-	Idle     time.Duration // a session ends if it has not been used for this long
+	Idle     time.Duration // maximum time without use
 	Lifetime time.Duration // maximum duration of a session
 }
 
@@ -29,21 +29,20 @@ const (
 // of its memory cannot take over a session.
 type sum [sha256.Size]byte
 
-// A Session describes a session as of the time when it was looked up.
+// A Session describes a session at the time of the look-up.
 type Session[T any] struct {
 	User  string
 	Value T         // the value passed to Begin
 	Ends  time.Time // the latest time at which the session ends
-	// Name identifies the session in logs. The name is not secret.
+	// Name identifies the session in logs. It is not secret.
 	Name string
-	// CSRF is the token that proves that the session's own page sent a request. The token is
-	// secret.
+	// CSRF is the token that proves that the session's own page sent a request. It is secret.
 	CSRF string
 
 	sum sum
 }
 
-// A Store holds sessions in memory. It is safe for concurrent use.
+// A Store keeps sessions in memory. It is safe for concurrent use.
 type Store[T any] struct {
 	now func() time.Time
 	key [sha256.Size]byte // key from which CSRF tokens are derived
@@ -57,10 +56,10 @@ type entry[T any] struct {
 	user        string
 	value       T
 	began, used time.Time
-	until       time.Time // when the value expires; zero if it does not
+	until       time.Time // when the value expires; zero if it does not expire
 }
 
-// New returns an empty Store. now is the clock; nil means time.Now.
+// New returns an empty Store. now is the clock; nil selects time.Now.
 func New[T any](limits Limits, now func() time.Time) *Store[T] {
 	if now == nil {
 		now = time.Now
@@ -70,15 +69,15 @@ func New[T any](limits Limits, now func() time.Time) *Store[T] {
 	return s
 }
 
-// SetLimits replaces the limits, including those of existing sessions.
+// SetLimits replaces the limits, even for existing sessions.
 func (s *Store[T]) SetLimits(limits Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limits = limits
 }
 
-// Begin begins a session with a new id, which must be disclosed only to the user's browser. Unless
-// the time until is zero, the session ends at that time at the latest. If the user has too many
+// Begin begins a session with a new id, which must be disclosed only to the user's browser. If
+// until is not zero, the session ends at that time at the latest. If the user has too many
 // sessions, the user's least recently used session ends. If there are too many sessions in total,
 // the least recently used session of the users with the most sessions ends.
 func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, began Session[T]) {
@@ -95,13 +94,13 @@ func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, bega
 	return id, s.describe(id, key, e)
 }
 
-// Find returns the session with an id, or false if there is no such session or it has ended. It
-// does not mark the session as used; Use does that.
+// Find returns the session with this id, or false if there is no such session or it has ended. It
+// does not mark the session as used; Use does.
 func (s *Store[T]) Find(id string) (Session[T], bool) {
 	if len(id) != base64.RawURLEncoding.EncodedLen(idBytes) {
 		return Session[T]{}, false
 	}
-	// The lookup need not take constant time, because its duration could reveal only parts of a
+	// The look-up need not take constant time, because its duration could reveal only part of a
 	// hash.
 	key := sha256.Sum256([]byte(id))
 	s.mu.Lock()
@@ -133,8 +132,8 @@ func (s *Store[T]) End(session Session[T]) {
 	delete(s.sessions, session.sum)
 }
 
-// EndAll ends those of a user's sessions for whose value the function ends returns true, or all of
-// them if ends is nil. It returns the number of sessions that it has ended.
+// EndAll ends those of a user's sessions for whose values ends returns true, or all of the user's
+// sessions if ends is nil. It returns how many sessions it has ended.
 func (s *Store[T]) EndAll(user string, ends func(value T) bool) (ended int) {
 	return s.endIf(func(e *entry[T]) bool { return e.user == user && (ends == nil || ends(e.value)) })
 }
@@ -163,8 +162,8 @@ func (s *Store[T]) endIf(ends func(*entry[T]) bool) (ended int) {
 	return ended
 }
 
-// describe returns the Session for an entry. The CSRF token is derived from the id, so the Store
-// does not keep the token.
+// describe returns the Session for an entry. It derives the CSRF token from the id, so that the
+// Store need not keep the token.
 func (s *Store[T]) describe(id string, key sum, e *entry[T]) Session[T] {
 	mac := hmac.New(sha256.New, s.key[:])
 	mac.Write([]byte(id))
@@ -174,7 +173,7 @@ func (s *Store[T]) describe(id string, key sum, e *entry[T]) Session[T] {
 	}
 }
 
-// end returns the latest time at which a session ends, no matter how often it is used.
+// end returns the latest time at which a session ends, however often it is used.
 func (s *Store[T]) end(e *entry[T]) time.Time {
 	end := e.began.Add(s.limits.Lifetime)
 	if !e.until.IsZero() && e.until.Before(end) {
@@ -187,7 +186,7 @@ func (s *Store[T]) hasEnded(e *entry[T], now time.Time) bool {
 	return !now.Before(s.end(e)) || now.Sub(e.used) >= s.limits.Idle
 }
 
-// makeRoom ends sessions until the user may begin another one. The caller must hold s.mu.
+// makeRoom ends sessions until the user may begin another. The caller must hold s.mu.
 func (s *Store[T]) makeRoom(user string, now time.Time) {
 	counts := map[string]int{}
 	for key, e := range s.sessions {
@@ -208,7 +207,7 @@ func (s *Store[T]) makeRoom(user string, now time.Time) {
 	s.endOldest(func(owner string) bool { return counts[owner] == most })
 }
 
-// endOldest ends the least recently used session among the users selected by mayLose.
+// endOldest ends the least recently used session of the users selected by mayLose.
 func (s *Store[T]) endOldest(mayLose func(user string) bool) {
 	var oldest *entry[T]
 	var at sum

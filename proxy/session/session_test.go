@@ -147,8 +147,8 @@ func TestEndedSessionsAreNotFound(t *testing.T) {
 }
 
 // The number of sessions is limited per user and in total. If a user begins too many sessions, only
-// sessions of that user end.
-func TestSessionsAreBounded(t *testing.T) {
+// that user's sessions end.
+func TestNumberOfSessionsIsLimited(t *testing.T) {
 	s, c := newStore()
 	first, _ := s.Begin("ann", 0, time.Time{})
 	kept, _ := s.Begin("ann", 0, time.Time{})

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkOutput measures the CPU time per response, and how many responses one write contains, if
+// BenchmarkOutput measures the CPU time per response, and the number of responses per write, if
 // SPDK responds to 64 calls at the same time. Each goroutine works for a few microseconds before it
 // adds its response.
 func BenchmarkOutput(b *testing.B) {

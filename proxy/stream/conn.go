@@ -20,10 +20,10 @@ import (
 // are sent in the order in which the messages are completed.
 //
 // The goroutine that has read a message executes it, and passes the right to read on to another
-// goroutine. If messages must be started in order of arrival, as in SPDK, the goroutine passes on
-// the right when SPDK has received the message's last call. If the message ends earlier, the
-// goroutine keeps the right. Otherwise, it passes on the right immediately, so that a deletion,
-// which first makes other calls, does not delay other messages.
+// goroutine. If messages must start in order of arrival, as in SPDK, it does so when SPDK has
+// received the message's last call, and keeps the right if the message ends earlier. Otherwise, it
+// passes on the right immediately, so that a deletion, which first makes other calls, does not
+// delay other messages.
 type conn struct {
 	transport
 	gate   *gate.Gate
@@ -32,38 +32,39 @@ type conn struct {
 	ctx    context.Context // ends when the client disconnects
 	cancel context.CancelFunc
 
-	started chan struct{}  // contains an element for each message that has no response yet
+	started chan struct{}  // contains an element for each message without a response
 	passOn  func()         // lets another goroutine read from the connection
 	running sync.WaitGroup // counts the goroutines
 	out     output
 }
 
-// A transport implements the differences between kinds of connections. Only the goroutine with the
-// right to read may call its methods, except gone and frame.
+// A transport implements the differences between kinds of connections. Except for gone and frame,
+// its methods may be called only by the goroutine with the right to read.
 type transport interface {
-	// next returns the next message. The message is valid until next is called again.
+	// next returns the next message, which is valid until next is called again.
 	next(c *conn) ([]byte, error)
-	// identify authenticates and records the sender of a message.
+	// identify authenticates and records the user who sent a message.
 	identify(current *gate.Settings, x *gate.Exchange) error
 	// release releases the memory that next has reserved for a message.
 	release()
-	// likeSPDK reports whether messages are started in order, and requests without an id get error
+	// likeSPDK reports whether messages start in order, and requests without an id get error
 	// responses.
 	likeSPDK() bool
-	// breaks reports whether no further message can be read after one that was refused with err.
+	// breaks reports whether no further message can be read after a message that was refused with
+	// err.
 	breaks(err error) bool
-	// ending returns the last text to send to the client if no message can be read after err. nil
-	// means no text.
+	// ending returns the last text for the client if no message can be read after err, or nil if
+	// there is none.
 	ending(err error) [][]byte
 	// frame returns the text to send for a response.
 	frame(parts [][]byte) [][]byte
-	// gone reports whether the client has closed the connection, for use while no goroutine reads
-	// from it.
+	// gone reports whether the client has closed the connection. It is called while no goroutine
+	// reads from the connection.
 	gone() bool
 }
 
 // maxPipelined is the maximum number of messages from one connection that are executed
-// concurrently. Further messages are not read until one of these has ended.
+// concurrently. Further messages are read only after one of these has ended.
 const maxPipelined = 256
 
 func newConn(g *gate.Gate, transport transport, over net.Conn, source auditlog.Source) *conn {
@@ -115,8 +116,8 @@ func (c *conn) read() {
 	}
 }
 
-// endReading ends the right to read. err is the reason why no further message was read. If the
-// client can still receive a response, err is sent as one.
+// endReading ends reading from the connection. err is the reason why no further message was read;
+// if the client can still receive a response, it receives err.
 func (c *conn) endReading(err error) {
 	var answer *jsonrpc.Error
 	var tooLong *http.MaxBytesError
@@ -136,11 +137,11 @@ func (c *conn) endReading(err error) {
 }
 
 // noticeAfter is how long an unsent call may wait, for example for a slot, before the proxy checks
-// whether its client has disconnected. The check is necessary because no goroutine reads from the
-// connection while such a call is waiting.
+// whether the client has disconnected. The check is necessary because no goroutine reads from the
+// connection while such a call waits.
 const noticeAfter = 10 * time.Millisecond
 
-// errIdle is the reason for ending a connection without calls.
+// errIdle is the reason for closing a connection without calls.
 var errIdle = errors.New("the connection was idle")
 
 // handle executes a message, or refuses it with err. It reports whether it has passed on the right
@@ -185,9 +186,9 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	return passedOn || broken
 }
 
-// receive takes a message through the stages that its calls share, decodes it strictly, and records
-// its calls. If the user is refused, each request gets that error, so that the responses contain
-// the requests' ids. If the message could not be read, refused is the reason.
+// receive takes a message through the stages that are common to its calls, decodes it strictly, and
+// records its calls. If the user is refused, each request gets that error, so that the responses
+// contain the requests' ids. If the message could not be read, refused is the reason.
 func (c *conn) receive(current *gate.Settings, x *gate.Exchange, text []byte, refused error) error {
 	c.release()
 	denied := c.gate.Enter(current, x, gate.Arrival{Conn: c.net, Identify: c.identify})
@@ -218,8 +219,8 @@ func (c *conn) reply(x *gate.Exchange, e *expected) {
 }
 
 // send queues bytes for the client. If they are the response to a message, e belongs to that
-// message; otherwise, e is nil. send calls the function done when the bytes have been written or
-// cannot be written.
+// message; otherwise, e is nil. send calls done when the bytes have been written or cannot be
+// written.
 func (c *conn) send(text [][]byte, e *expected, done func()) {
 	c.out.add(response{text, done}, e, func() { c.gate.Clients.NextPart(c.net) }, c.abort)
 }

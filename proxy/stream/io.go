@@ -15,25 +15,25 @@ import (
 // An input buffers the text that has arrived on a connection, and splits it into messages.
 type input struct {
 	buffer []byte
-	text   []byte // the part of buffer that the method message has not returned yet
+	text   []byte // the part of buffer that message has not returned yet
 	split  jsonrpc.Splitter
 	began  time.Time // when the message at the beginning of text began to arrive
 
-	reserved    int // bytes of the user's memory budget that are reserved for a long message
+	reserved    int // bytes of the user's memory budget reserved for a long message
 	reservedFor string
 }
 
 const (
 	// firstBuffer is the size of the first buffer, in bytes. Most messages fit into it.
 	firstBuffer = 4 << 10
-	// keptBuffer is the maximum size, in bytes, of a buffer kept for the next message.
+	// keptBuffer is the maximum size, in bytes, of a buffer that is kept for the next message.
 	keptBuffer = 64 << 10
 )
 
 var errNoMessage = errors.New("no JSON-RPC message")
 
-// message removes the next message, of at most limit bytes, from the text and returns it. It
-// returns nil if the message has not arrived completely.
+// message removes the next message, of at most limit bytes, from the text and returns it. If the
+// message has not arrived completely, it returns nil.
 func (in *input) message(limit int) ([]byte, error) {
 	in.text = jsonrpc.TrimSpace(in.text)
 	n, err := in.split.Next(in.text)
@@ -53,10 +53,10 @@ func (in *input) message(limit int) ([]byte, error) {
 	return message, nil
 }
 
-// begun reports whether a part of a message has arrived.
+// begun reports whether part of a message has arrived.
 func (in *input) begun() bool { return len(in.text) > 0 }
 
-// full reports whether the part of a message received so far fills the buffer.
+// full reports whether the received part of a message fills the buffer.
 func (in *input) full() bool { return len(in.text) > 0 && len(in.text) == len(in.buffer) }
 
 // fill waits for more text.
@@ -93,22 +93,22 @@ type response struct {
 }
 
 // An output writes the responses on a connection. SPDK responds at the same time to calls that
-// arrived together, so the output sends their responses together. If more responses are expected
-// shortly, the ready ones wait so that all are written together.
+// arrive together, so the output sends their responses together: if further responses are expected
+// shortly, it delays the responses that are ready.
 type output struct {
 	write func(text []byte) error
 
 	mu      sync.Mutex
-	active  int       // number of messages that have begun but not ended
+	active  int       // messages that have begun but not ended
 	ended   time.Time // when the last message ended; zero if none has ended
 	replies []response
-	awaited int  // number of messages whose responses are expected shortly
+	awaited int  // messages whose responses are expected shortly
 	writing bool // a goroutine is writing responses
 	broken  bool // the connection can no longer be written to
 	buffer  []byte
 }
 
-// begin counts a message. It calls the function first if no other message is active.
+// begin counts a message. If no other message is active, it calls first beforehand.
 func (o *output) begin(first func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,7 +117,7 @@ func (o *output) begin(first func()) {
 	}
 }
 
-// end ends a message. It calls the function last if no other message is active.
+// end ends a message. If no other message is active, it calls last afterward.
 func (o *output) end(last func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -140,8 +140,8 @@ func (o *output) idleSince(d time.Duration) bool {
 	return o.active == 0 && time.Since(o.ended) > d
 }
 
-// An expected records whether a message's response is expected shortly, and whether it has been
-// added. Its fields are guarded by output.mu.
+// An expected records whether the response to a message is expected shortly, and whether it has
+// been added. Its fields are guarded by output.mu.
 type expected struct{ soon, added bool }
 
 // expect records that SPDK has responded to a call, so that the response to the message will be
@@ -157,9 +157,8 @@ func (o *output) expect(e *expected) {
 }
 
 // add adds a response. It returns when the response has been written, or when another goroutine
-// will write it. e belongs to the response's message, and is nil if the text is not a response. The
-// function before is called ahead of each write, and the function failed is called if a write
-// fails.
+// will write it. e belongs to the message; it is nil if the text is not a response. before is
+// called before each write, and failed is called if a write fails.
 func (o *output) add(r response, e *expected, before, failed func()) {
 	o.mu.Lock()
 	if e != nil && e.soon && !e.added {
@@ -199,10 +198,10 @@ func (o *output) add(r response, e *expected, before, failed func()) {
 	}
 }
 
-// directly is the minimum length, in bytes, of a slice that is written without being copied.
+// directly is the minimum length, in bytes, from which a slice is written without being copied.
 const directly = 32 << 10
 
-// writeAll writes replies. Only one goroutine may call it at a time.
+// writeAll writes replies. Only one goroutine at a time may call it.
 func (o *output) writeAll(replies []response) error {
 	o.buffer = o.buffer[:0]
 	flush := func() error {

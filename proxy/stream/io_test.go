@@ -23,8 +23,8 @@ func outputs(t *testing.T) (o *output, written *[]string, add func(text string, 
 	return o, written, add
 }
 
-// If SPDK responds to several calls at the same time, their responses are sent in one write,
-// regardless of the order in which they are completed.
+// If SPDK responds to several calls at the same time, one write sends all of their responses, in
+// whatever order they are completed.
 func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 	o, written, add := outputs(t)
 	var a, b, c, d expected
@@ -40,9 +40,9 @@ func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 	assert.Equal(t, []string{"cdab"}, *written)
 }
 
-// A response is not delayed if SPDK has not responded to another message yet, or if the other
-// message has already received a response because SPDK's was too late.
-func TestResponsesDoNotWaitForALateOne(t *testing.T) {
+// A response does not wait for another message to which SPDK has not responded yet, or which has
+// already received a response because SPDK's was too late.
+func TestResponsesDoNotWaitForALateResponse(t *testing.T) {
 	o, written, add := outputs(t)
 	var alone, late, next expected
 	o.expect(&alone)
@@ -54,7 +54,7 @@ func TestResponsesDoNotWaitForALateOne(t *testing.T) {
 	assert.Equal(t, []string{"alone,", "late,", "next,", "pong"}, *written)
 }
 
-// After a failed write, nothing else is written, even if the response has more parts.
+// After a failed write, nothing else is written, even if the response has further parts.
 func TestFailedWriteEndsTheConnection(t *testing.T) {
 	text := func(length int) []byte { return make([]byte, length) }
 	for name, parts := range map[string][][]byte{
@@ -73,8 +73,8 @@ func TestFailedWriteEndsTheConnection(t *testing.T) {
 	}
 }
 
-// RFC 6455, section 5.2: the second byte contains lengths up to 125. 126 and 127 mean that the
-// length is in the next two or eight bytes.
+// RFC 6455, section 5.2: the second byte contains lengths up to 125. 126 and 127 mean that the next
+// two or eight bytes contain the length.
 func TestFrameContainsItsLength(t *testing.T) {
 	for length, header := range map[int]string{
 		0: "8100", 125: "817d", 126: "817e007e", 65535: "817effff", 65536: "817f0000000000010000",

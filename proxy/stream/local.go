@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// ListenLocal creates the socket for programs on this host. It returns nil if none is configured.
-// The listener removes the socket when it is closed.
+// ListenLocal creates the socket for programs on this host. If none is configured, it returns nil.
+// Closing the listener removes the socket.
 func ListenLocal(u config.ListenUnix) (net.Listener, error) {
 	if u.Path == "" {
 		return nil, nil
@@ -34,7 +34,7 @@ func ListenLocal(u config.ListenUnix) (net.Listener, error) {
 // A Local serves the sockets for programs on this host.
 type Local struct {
 	gate      *gate.Gate
-	idle      time.Duration // how long a connection may be idle before it is closed
+	idle      time.Duration // how long an idle connection stays open
 	listeners []net.Listener
 	accepting sync.WaitGroup
 	parked    *parked
@@ -55,7 +55,7 @@ func ServeLocal(g *gate.Gate, idle time.Duration, listeners []net.Listener) *Loc
 	return l
 }
 
-// localSource returns the user that opened a connection, because the number of connections per user
+// localSource returns the user who opened a connection, because the number of connections per user
 // is limited.
 func localSource(c net.Conn) string {
 	p, err := localsocket.PeerOf(c)
@@ -65,8 +65,8 @@ func localSource(c net.Conn) string {
 	return fmt.Sprintf("unix:uid=%d", p.UID)
 }
 
-// acceptRetry is how long to wait after an accept error, such as too many open files, before the
-// next attempt.
+// acceptRetry is the delay before the next attempt after an accept error, such as too many open
+// files.
 const acceptRetry = 100 * time.Millisecond
 
 func (l *Local) accept(from net.Listener) {
@@ -108,7 +108,7 @@ func (l *Local) start(conn *clientconn.Conn) {
 	}()
 }
 
-// StopAccepting closes the listeners, and waits until no further connection is accepted.
+// StopAccepting closes the listeners, and returns once no further connections are accepted.
 func (l *Local) StopAccepting() {
 	for _, each := range l.listeners {
 		_ = each.Close()

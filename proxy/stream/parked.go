@@ -2,21 +2,21 @@ package stream
 
 import "sync/atomic"
 
-// parked is a pool of goroutines that wait for functions to run. The pool saves time because a call
-// needs a larger stack than a new goroutine has, and a goroutine that has executed a call keeps its
-// larger stack.
+// parked is a pool of goroutines that wait for functions to run. It saves time: a call needs a
+// larger stack than a new goroutine has, and a goroutine that has executed a call keeps its larger
+// stack.
 type parked struct {
 	next  chan func()
 	done  chan struct{} // closed by end
 	count atomic.Int32
 }
 
-// maxParked is the maximum number of waiting goroutines, which limits their memory.
+// maxParked is the maximum number of waiting goroutines. It limits their memory.
 const maxParked = 64
 
 func newParked() *parked { return &parked{next: make(chan func()), done: make(chan struct{})} }
 
-// run runs f in a waiting goroutine or, if there is none, in a new one.
+// run runs f in a waiting goroutine or, if there is none, in a new goroutine.
 func (p *parked) run(f func()) {
 	select {
 	case p.next <- f:
@@ -41,5 +41,5 @@ func (p *parked) loop(f func()) {
 	}
 }
 
-// end makes the goroutines end as soon as they are idle. run may still be called.
+// end makes each goroutine end as soon as it is idle. run may still be called.
 func (p *parked) end() { close(p.done) }

@@ -23,7 +23,7 @@ func TestParkedGoroutinesAreReused(t *testing.T) {
 					<-hold
 				})
 			}
-			running.Wait() // until all run concurrently
+			running.Wait() // until all of them run concurrently
 			close(hold)
 			all.Wait()
 			synctest.Wait()

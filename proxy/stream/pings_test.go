@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// A client that sends pings but does not read cannot exhaust memory, because only one pong at a
-// time is waiting to be written.
+// A client that sends pings but does not read cannot exhaust memory, because at most one pong waits
+// to be written.
 func TestPongsDoNotPileUp(t *testing.T) {
 	ours, theirs := net.Pipe() // each write blocks until it is read
 	t.Cleanup(func() { _ = ours.Close(); _ = theirs.Close() })

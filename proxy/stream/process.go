@@ -15,13 +15,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A process is the transport for a program on this host that speaks SPDK's own protocol, in which
-// there is no separator between messages.
+// A process is the transport for a program on this host that uses SPDK's own protocol, in which
+// nothing separates messages.
 type process struct {
 	gate *gate.Gate
 	conn *clientconn.Conn
 	peer localsocket.Peer
-	idle time.Duration // how long a connection may be idle before it is closed
+	idle time.Duration // how long an idle connection stays open
 	in   input
 	who  localIdentity
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// Method is the name under which the log shows a request that opens a stream.
+// Method is the name under which the log lists a request that opens a stream.
 const Method = "stream.open"
 
-// Sockets manages the WebSockets of a server's clients. Its methods are safe for concurrent use.
+// Sockets manages the WebSockets of a server's clients. It is safe for concurrent use.
 type Sockets struct {
 	gate   *gate.Gate
 	web    *web.Server
-	idle   time.Duration // how long a stream may be idle before it is closed
+	idle   time.Duration // how long an idle stream stays open
 	parked *parked
 
 	mu     sync.Mutex
@@ -30,8 +30,8 @@ type Sockets struct {
 	ofUser map[string]int
 }
 
-// MaxPerUser is how many streams a user may have open. Other limits apply to the total number of
-// connections and to those from each source.
+// MaxPerUser is the maximum number of open streams per user. Other limits apply to the total number
+// of connections, and to the number per source.
 const MaxPerUser = 64
 
 // NewSockets returns Sockets without streams.
@@ -57,8 +57,7 @@ func (s *Sockets) Open(r *gate.Request) (any, error) {
 	}, nil
 }
 
-// upgrader turns authorized requests into WebSockets. A request that upgrader refuses does not
-// become a WebSocket.
+// upgrader turns authorized requests into WebSockets.
 var upgrader = websocket.Upgrader{
 	Subprotocols: []string{Subprotocol}, HandshakeTimeout: clientconn.WriteWait, ReadBufferSize: firstBuffer, WriteBufferSize: firstBuffer,
 	CheckOrigin: func(*http.Request) bool { return true }, // package gate has checked the origin
@@ -110,11 +109,11 @@ func (s *Sockets) serve(v *web.Visit, leave func()) {
 	c.serve(s.parked)
 }
 
-// closeWait is how long a client may take to read the rest of its stream.
+// closeWait limits how long a client may take to read the rest of its stream.
 const closeWait = time.Second
 
 // close sends the frame that closes a WebSocket, after all responses that are ready, and ends the
-// connection. close takes at most closeWait.
+// connection. It takes at most closeWait.
 func (c *conn) close(code int, reason string) {
 	defer time.AfterFunc(closeWait, c.abort).Stop()
 	c.send(closing(code, reason), nil, c.abort)
@@ -150,17 +149,17 @@ func (s *Sockets) list() map[*conn]*socket {
 	return open
 }
 
-// leaveWait is how long the client of an idle stream may take to close it. During this time, the
-// proxy still serves calls that the client sent before the notification arrived.
+// leaveWait limits how long the client of an idle stream may take to close it. During this time,
+// the proxy still serves calls that the client sent before the notification arrived.
 const leaveWait = 5 * time.Second
 
-// A watched holds the state that Watch keeps for a stream.
+// A watched contains the state that Watch keeps for a stream.
 type watched struct {
 	credential
-	asked time.Time // when the client was asked to close the idle stream; zero if never
+	asked time.Time // when the client was asked to close the idle stream; zero if it was not
 }
 
-// Watch closes idle streams, and streams whose sender is no longer authenticated, until ctx ends.
+// Watch closes idle streams, and streams of users who are no longer authenticated, until ctx ends.
 func (s *Sockets) Watch(ctx context.Context) {
 	tick := time.NewTicker(recheck / 2)
 	defer tick.Stop()
@@ -205,7 +204,7 @@ func (w *watched) endIdle(c *conn, idle time.Duration) {
 }
 
 // draining is the message with which the server asks a client to send further calls on a new
-// connection, because the server is stopping or the stream was idle.
+// connection, because the server is stopping or the stream is idle.
 const draining = `{"jsonrpc":"2.0","method":"spdkgate.draining"}`
 
 // sendDraining sends the draining message, after all responses that are ready.
@@ -213,8 +212,8 @@ func (c *conn) sendDraining() {
 	c.send(frame(websocket.TextMessage, [][]byte{[]byte(draining)}), nil, func() {})
 }
 
-// Drain notifies the clients of all streams that the server is stopping. Until they have closed
-// their streams, calls may be in transit.
+// Drain notifies the clients of all streams that the server is stopping. Until a client has closed
+// its stream, calls may be in transit.
 func (s *Sockets) Drain() {
 	for c := range s.list() {
 		go c.sendDraining()

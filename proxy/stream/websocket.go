@@ -19,8 +19,8 @@ import (
 // Subprotocol is the WebSocket subprotocol for JSON-RPC messages.
 const Subprotocol = "jsonrpc"
 
-// recheck is how long the authentication of a stream's sender remains valid. After a reload, the
-// proxy authenticates the sender again immediately.
+// recheck is how long a stream's user remains authenticated. After a reload, the proxy immediately
+// authenticates the user again.
 const recheck = time.Second
 
 // A socket is the transport for a WebSocket, in which each text message is a request or a batch.
@@ -32,9 +32,9 @@ type socket struct {
 	buffer   []byte
 	who      credential
 
-	pongWaits atomic.Bool // a pong is waiting to be written
+	pongWaits atomic.Bool // whether a pong is waiting to be written
 
-	reserved int // bytes of the user's memory budget that are reserved for a long message
+	reserved int // bytes of the user's memory budget reserved for a long message
 }
 
 // A credential caches the identity that a stream's credentials authenticate.
@@ -46,7 +46,7 @@ type credential struct {
 	user string // the user who opened the stream
 }
 
-// check authenticates a stream's sender, unless the last check is recent.
+// check authenticates the user of a stream, unless the last check was recent.
 func (c *credential) check(ctx context.Context, by *authn.Authenticator, evidence authn.Evidence) (authn.Identity, error) {
 	if now := time.Now(); c.by != by || now.Sub(c.at) > recheck {
 		c.by, c.at = by, now
@@ -74,7 +74,7 @@ func (s *socket) release() {
 	s.reserved = 0
 }
 
-// breaks reports whether a message was not read to its end, or whether the sender must not send
+// breaks reports whether a message was not read to its end, or whether the user may not send
 // further messages.
 func (s *socket) breaks(err error) bool {
 	var tooLong *http.MaxBytesError
@@ -97,12 +97,11 @@ func (s *socket) ending(err error) [][]byte {
 
 const invalidCredentials = "the credentials are no longer valid: authenticate again on a new connection"
 
-// errBinary refuses a message that is not text.
+// errBinary is the error for a message that is not text.
 var errBinary = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "send requests as text messages: this one is binary")
 
-// next reads the next message. There is no time limit until a message begins to arrive. From then
-// on, the message must be complete within a time limit. Sockets.Watch closes connections without
-// calls.
+// next reads the next message. There is no time limit until a message begins to arrive; from then
+// on, it must be complete within a time limit. Sockets.Watch closes connections without calls.
 func (s *socket) next(*conn) ([]byte, error) {
 	kind, r, err := s.ws.NextReader()
 	if err != nil {
@@ -126,8 +125,8 @@ func (s *socket) next(*conn) ([]byte, error) {
 	return text, s.net.SetReadDeadline(time.Time{})
 }
 
-// read reads a message of at most limit bytes. It reserves memory once the message no longer fits
-// into the first buffer.
+// read reads a message of at most limit bytes. Once the message no longer fits into the first
+// buffer, read reserves memory for it.
 func (s *socket) read(r io.Reader, limit int) ([]byte, error) {
 	if cap(s.buffer) > keptBuffer || s.buffer == nil {
 		s.buffer = make([]byte, 0, firstBuffer)
@@ -166,7 +165,7 @@ func (s *socket) read(r io.Reader, limit int) ([]byte, error) {
 }
 
 // maxSkipped and skipWait limit how much of the rest of an overlong message is read, in bytes and
-// in time. Reading it lets the client read the response before the connection is closed.
+// in time. Reading the rest lets the client read the response before the connection is closed.
 const (
 	maxSkipped = 4 << 20
 	skipWait   = time.Second
@@ -179,12 +178,11 @@ func (s *socket) skip(r io.Reader) {
 	}
 }
 
-// frame returns a text message for a response. The message is not masked, and consists of one
-// frame.
+// frame returns a text message with a response. The message is a single frame without a mask.
 func (s *socket) frame(parts [][]byte) [][]byte { return frame(websocket.TextMessage, parts) }
 
-// pong responds to a ping, unless an earlier pong is still waiting to be written, because a client
-// that does not read must not be able to exhaust memory with pings.
+// pong responds to a ping, unless an earlier pong is still waiting to be written. Otherwise, a
+// client that does not read could exhaust memory with pings.
 func (s *socket) pong(c *conn, data string) {
 	if s.pongWaits.CompareAndSwap(false, true) {
 		c.send(frame(websocket.PongMessage, [][]byte{[]byte(data)}), nil, func() { s.pongWaits.Store(false) })
@@ -194,11 +192,11 @@ func (s *socket) pong(c *conn, data string) {
 // These are the bits and lengths in the header of a frame.
 const (
 	finalFrame = 0x80
-	length16   = 126 // the length is in the next two bytes
-	length64   = 127 // the length is in the next eight bytes
+	length16   = 126 // the next two bytes contain the length
+	length64   = 127 // the next eight bytes contain the length
 )
 
-// frame puts a frame's header before the payload.
+// frame puts a header before the payload of a frame.
 func frame(kind int, payload [][]byte) [][]byte {
 	n := 0
 	for _, p := range payload {

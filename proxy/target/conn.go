@@ -14,9 +14,9 @@ import (
 
 var errClosed = errors.New("the proxy has closed its connections")
 
-// A Conn is a connection to a target whose release is known. A call translated for that release
-// must be sent only on this connection. If the target is replaced, the connection closes, and the
-// new target gets a different Conn.
+// A Conn is a connection to a target with a known release. A call translated for that release must
+// be sent only on this connection. If the target is replaced, the connection closes, and the new
+// target gets a different Conn.
 type Conn struct {
 	target   *Target
 	socket   *spdkrpc.Socket
@@ -24,8 +24,8 @@ type Conn struct {
 	release  rpcschema.Release
 	examined askedExamination
 
-	// load and byUser count the calls that were sent on this connection, or that are waiting for a
-	// slot to be sent. Target.mu guards both fields.
+	// load and byUser count the calls that were sent on this connection, or that wait for a slot to
+	// be sent. Both are guarded by Target.mu.
 	load   int
 	loadOf map[string]int
 }
@@ -72,7 +72,7 @@ func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rp
 	return socket, gone, release, nil
 }
 
-// logWhenGone logs when a connection closes, unless the proxy itself has closed it.
+// logWhenGone logs the end of a connection, unless the proxy itself closed it.
 func (t *Target) logWhenGone(gone <-chan struct{}) {
 	<-gone
 	t.mu.Lock()
@@ -82,13 +82,13 @@ func (t *Target) logWhenGone(gone <-chan struct{}) {
 	}
 }
 
-// Release returns the release of the target behind this connection.
+// Release returns the release of the target at the other end.
 func (c *Conn) Release() rpcschema.Release { return c.release }
 
 func (c *Conn) broken() bool { return broken(c.gone) }
 
-// Call waits until the user has a slot, sends one call for the user, and waits up to deadline for
-// its response. ctx ends only the wait for a slot: SPDK executes a call that was sent even if the
+// Call waits until the user has a slot, sends a call for the user, and waits up to deadline for its
+// response. ctx ends only the wait for a slot: SPDK executes a call that was sent even if the
 // client has disconnected, and the log must record the outcome. If params is nil, the call is sent
 // without parameters. The proxy's own calls have the user "".
 //
@@ -98,24 +98,24 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 	return c.CallObserved(ctx, who, method, params, deadline, Observer{})
 }
 
-// An Observer receives a call's progress. Its functions may be nil.
+// An Observer observes a call's progress. Its functions may be nil.
 type Observer struct {
-	// Gone is called once the call has a slot, and reports whether the client has disconnected. If
-	// the client has disconnected, the call is not sent.
+	// Gone is called once the call has a slot. It reports whether the client has disconnected; if
+	// so, the call is not sent.
 	Gone func() bool
 	// Sent is called when the call has been sent. SPDK starts a user's calls in the order in which
 	// they are sent.
 	Sent func()
-	// Answered is called when SPDK's response has arrived, before the call continues. The function
-	// must not block.
+	// Answered is called when SPDK's response has arrived, before the call continues. It must not
+	// block.
 	Answered func()
-	// Settled is called when SPDK has responded to the call, or certainly will not respond, because
-	// the call was not sent or its connection has closed. SPDK may respond long after the call's
-	// deadline.
+	// Settled is called when SPDK has responded to the call, or when it is certain that SPDK will
+	// not respond, because the call was not sent or its connection has closed. SPDK may respond
+	// long after the call's deadline.
 	Settled func()
 }
 
-// CallObserved is like Call, with an Observer.
+// CallObserved is like Call, but with an Observer.
 func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[string]any, deadline time.Duration, o Observer) (json.RawMessage, error) {
 	c.addLoad(who, 1)
 	defer c.addLoad(who, -1)
@@ -134,8 +134,8 @@ func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[
 	if err != nil {
 		return nil, err
 	}
-	// All users share the lock for listings, so a call waits for one of its user's own slots before
-	// it waits for that lock.
+	// All users share the lock for listings, so a call waits for one of its user's slots before it
+	// waits for that lock.
 	leave, err := c.target.listing.enter(ctx, c.release, method, c.target.config.QueueWait)
 	if err != nil {
 		c.target.queue.release(slot)

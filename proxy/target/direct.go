@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Direct is a connection for the proxy's own calls that must not wait for a slot. It never
-// reconnects, so all calls on a Direct reach the same process of the target, or fail.
+// A Direct is a connection for those of the proxy's own calls that must not wait for a slot. It
+// never reconnects, so all calls on a Direct reach the same process of the target, or fail.
 type Direct struct {
 	socket  *spdkrpc.Socket
 	gone    <-chan struct{}
@@ -26,7 +26,7 @@ func (t *Target) Dial(ctx context.Context) (*Direct, error) {
 	return &Direct{socket: socket, gone: gone, release: release}, nil
 }
 
-// Release returns the release of the target behind this connection.
+// Release returns the release of the target at the other end.
 func (d *Direct) Release() rpcschema.Release { return d.release }
 
 // Gone returns a channel that is closed when the connection has ended.

@@ -9,7 +9,7 @@ import (
 // call was not sent.
 type BusyError struct {
 	User     bool // the user has reached their own limit; other users can still make calls
-	InFlight int  // running calls: the user's if User is set, otherwise all users'
+	InFlight int  // number of running calls: the user's if User is set, otherwise all users'
 	Why      string
 }
 
@@ -27,7 +27,7 @@ var ErrAbandoned = errors.New("the caller stopped waiting before the call was se
 // A DownError means that the target is unreachable. Nothing was executed.
 type DownError struct {
 	Socket string
-	// Err is the cause. Unwrap does not return Err, because its kind describes the failure to
+	// Err is the cause. Unwrap does not return it, because its kind describes the failure to
 	// connect or to read the release, not a failure of the call.
 	Err error
 }

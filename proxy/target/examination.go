@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An Examination states which new bdevs a process of the target examines. SPDK loads the lvstores,
-// RAIDs and partitions that it finds on an examined bdev.
+// An Examination states which new bdevs a target process examines. SPDK loads the lvstores, RAIDs
+// and partitions that it finds on an examined bdev.
 type Examination string
 
 // These are the values of an Examination.
@@ -17,7 +17,7 @@ const (
 	// responded.
 	ExaminationUnknown Examination = ""
 	// ExaminesAll means that the process examines every new bdev (bdev_auto_examine), including
-	// logical volumes. It therefore loads data structures that hosts write into volumes.
+	// logical volumes. Therefore, it loads data structures that hosts write to volumes.
 	ExaminesAll Examination = "all"
 	// ExaminesListed means that the process examines only bdevs that were named to it
 	// (bdev_examine).
@@ -29,12 +29,12 @@ const (
 	optionsMethod = "bdev_set_options"
 )
 
-// configTimeout is how long the proxy waits for the configuration that contains the option
+// configTimeout limits how long the proxy waits for the configuration with the option
 // bdev_auto_examine.
 const configTimeout = 10 * time.Second
 
-// examinationRetry is how long a connection waits before it queries the target again after a query
-// failed.
+// examinationRetry is how long a connection waits after a failed query before it queries the target
+// again.
 const examinationRetry = time.Second
 
 func configParams() map[string]any { return map[string]any{"name": "bdev"} }
@@ -63,18 +63,18 @@ func examinationIn(config json.RawMessage) Examination {
 	return ExaminationUnknown
 }
 
-// An askedExamination caches the Examination reported by the process behind a connection. The
-// option can be set only in the startup state, so a response received at runtime remains valid for
+// An askedExamination caches the Examination of the process at the other end of a connection. The
+// option can be set only before startup has ended, so a response received at runtime remains valid
 // as long as the connection lasts.
 type askedExamination struct {
-	asking chan struct{} // contains one element during a query; guards the fields below
+	asking chan struct{} // contains an element during a query; guards the fields below
 	answer Examination
 	failed time.Time
 }
 
-// Examination returns which bdevs the process behind the connection examines. It queries that
-// process once and caches the result. If the result is ExaminationUnknown, the error, if any, is
-// the reason.
+// Examination returns which bdevs the process at the other end examines. It queries the process
+// once, and caches the result. If the result is ExaminationUnknown, the error, if any, is the
+// reason.
 func (c *Conn) Examination(ctx context.Context) (Examination, error) {
 	select {
 	case c.examined.asking <- struct{}{}:
@@ -115,7 +115,7 @@ func (t *Target) examine() {
 	})
 }
 
-// noteExamination records the response of a process of the target, and logs changes.
+// noteExamination records the response of a target process, and logs changes.
 func (t *Target) noteExamination(e Examination) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -66,8 +66,7 @@ func TestUnknownExaminationIsQueriedAgain(t *testing.T) {
 	assert.Equal(t, ExaminesListed, e)
 }
 
-// Watch queries each new process of the target. The recorded time stays the same as long as the
-// responses do not change.
+// Watch queries each new target process. The recorded time changes only if the response changes.
 func TestWatchRecordsExaminationOfEachProcess(t *testing.T) {
 	answer := atomic.Pointer[string]{}
 	all, listed := options("true"), options("false")

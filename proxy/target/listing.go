@@ -23,30 +23,31 @@ var (
 	deleting = []string{"bdev_lvol_delete", "bdev_lvol_delete_lvstore"}
 )
 
-// listingGate prevents listings and deletions of volumes from running concurrently. Listings may
-// run concurrently with each other, and so may deletions. While a deletion is waiting, no further
-// listing begins; the wait is short, because listings are short. A waiting listing gives up after a
-// while, because deletions may take minutes. Short overlapping deletions cannot block listings
-// forever. When a listing begins to wait, no further deletion begins for a moment.
+// listingGate prevents listings and deletions of volumes from running concurrently. Several
+// listings may run concurrently, as may several deletions. While a deletion waits, no further
+// listing begins; the wait is short, because listings are short. A waiting listing gives up after
+// some time, because deletions may take minutes. To prevent short overlapping deletions from
+// blocking listings forever, no further deletion begins for a short time after a listing begins to
+// wait.
 type listingGate struct {
 	mu      sync.Mutex
-	lists   int           // number of running listings
-	deletes int           // number of deletions that are running or waiting for listings
+	lists   int           // running listings
+	deletes int           // deletions that are running or waiting for listings
 	changed chan struct{} // closed when a call ends; nil if no call is waiting
-	waiting int           // number of waiting listings
+	waiting int           // waiting listings
 	paused  time.Time     // when a listing last made deletions wait
 }
 
 // Deletions pause for up to deletionPause to let a waiting listing begin, at most once every
-// deletionPauseInterval. Deletions do not wait longer, because the listing may itself be waiting
-// for a deletion that takes minutes.
+// deletionPauseInterval. They do not wait longer, because the listing may itself be waiting for a
+// deletion that takes minutes.
 const (
 	deletionPause         = 500 * time.Millisecond
 	deletionPauseInterval = 5 * time.Second
 )
 
-// pause returns how long a deletion must wait before it begins, so that a waiting listing can begin
-// first. The caller must hold a.mu.
+// pause returns how long a deletion must wait so that a waiting listing can begin first. The caller
+// must hold a.mu.
 func (a *listingGate) pause() time.Duration {
 	if a.waiting == 0 {
 		return 0
@@ -55,7 +56,8 @@ func (a *listingGate) pause() time.Duration {
 }
 
 // enter waits until a call may be sent to a target with release r. The caller must call leave when
-// SPDK has responded. The error is ErrDeleting or ErrListing after wait, or ErrAbandoned.
+// SPDK has responded. The error is ErrDeleting or ErrListing, after waiting for wait, or
+// ErrAbandoned.
 func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method string, wait time.Duration) (leave func(), err error) {
 	lists, deletes := slices.Contains(listing, method), slices.Contains(deleting, method)
 	if !lists && !deletes || r.Has(rpcschema.ListsDuringDeletion) {
@@ -99,8 +101,8 @@ func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method str
 	}, nil
 }
 
-// awaitChange waits until a call ends, or until a value arrives on the again channel. The caller
-// must hold a.mu. The error is timeoutErr or ErrAbandoned.
+// awaitChange waits until a call ends, or until again receives a value. The caller must hold a.mu.
+// The error is timeoutErr or ErrAbandoned.
 func (a *listingGate) awaitChange(ctx context.Context, timeout, again <-chan time.Time, timeoutErr error) error {
 	if a.changed == nil {
 		a.changed = make(chan struct{})
@@ -119,7 +121,7 @@ func (a *listingGate) awaitChange(ctx context.Context, timeout, again <-chan tim
 	return nil
 }
 
-// end decrements a counter and wakes the waiting calls. The caller must hold a.mu.
+// end decrements a counter, and wakes the waiting calls. The caller must hold a.mu.
 func (a *listingGate) end(n *int) {
 	*n--
 	if a.changed != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Older releases crash if volumes are listed during a deletion. The proxy sends such a target no
-// listing until the deletion has ended, even if no client is waiting for the deletion anymore.
-// Targets with newer releases get the listing.
-func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
+// Older releases crash if volumes are listed during a deletion. The proxy sends no listing to such
+// a target until the deletion has ended, even if no client is waiting for the deletion anymore.
+// Newer releases receive the listing.
+func TestVolumesAreNotListedDuringADeletion(t *testing.T) {
 	for release, together := range map[string]bool{"v24.01": false, "v24.05": false, "v24.09": true, "v26.05": true} {
 		deletions, end := make(chan struct{}, 8), make(chan struct{})
 		f := newFake(t, release, func(c call) string {
@@ -90,7 +90,7 @@ func TestListingsAndDeletionsDoNotOverlap(t *testing.T) {
 	assert.Zero(t, a.lists+a.deletes)
 }
 
-// The subtests check each rule for listings and deletions separately.
+// Each subtest checks one rule for listings and deletions.
 func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 	const list = "bdev_lvol_get_lvols"
 	old, safe := rpcschema.MustRelease("v24.01"), rpcschema.MustRelease("v24.09")
@@ -182,8 +182,8 @@ func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 	})
 }
 
-// Endlessly overlapping deletions do not block a listing forever, and a listing that is waiting for
-// a long deletion does not block other deletions for long.
+// Endlessly overlapping deletions do not block a listing forever, and a listing that waits for a
+// long deletion does not block other deletions for long.
 func TestOverlappingDeletionsDoNotStarveListings(t *testing.T) {
 	old := rpcschema.MustRelease("v24.01")
 	var a listingGate
@@ -199,7 +199,7 @@ func TestOverlappingDeletionsDoNotStarveListings(t *testing.T) {
 		return true
 	}
 	require.True(t, next())
-	// each deletion ends only after another one has begun, unless the other one has to wait
+	// each deletion ends only after another has begun, unless the other has to wait
 	loops.Go(func() {
 		for {
 			select {
@@ -236,7 +236,7 @@ func TestOverlappingDeletionsDoNotStarveListings(t *testing.T) {
 	assert.Zero(t, a.lists+a.deletes+a.waiting)
 }
 
-// A deletion that is waiting for a slot does not block listings.
+// A deletion that waits for a slot does not block listings.
 func TestDeletionWithoutSlotAllowsListings(t *testing.T) {
 	end := make(chan struct{})
 	f := newFake(t, "v24.01", func(c call) string {

@@ -4,14 +4,14 @@ import "time"
 
 // SPDK executes all calls that it finds on its sockets before it does any other work, such as
 // responding to other calls or serving I/O on that core. Most calls take microseconds. Some, such
-// as a list of all bdevs, take tens of milliseconds, and 256 of them at once would delay all other
+// as a list of all bdevs, take tens of milliseconds, and 256 of them together would delay all other
 // work by seconds. Therefore, the proxy sends each user's calls in bursts, one in each round. A
 // round ends when SPDK responds to a probe that was sent after the burst, so its duration shows how
-// long other calls had to wait. After a slow round, the bursts become smaller; after a quick one,
-// larger. Calls that get no response within their round, for example because they are waiting for a
-// disk, are not counted in the next round.
+// long other calls had to wait. After a slow round, the bursts become smaller; after a quick round,
+// they become larger. Calls that get no response within their round, for example because they wait
+// for a disk, do not count in the next round.
 const (
-	firstBurst = 16 // calls that a user may have in flight before any round is measured
+	firstBurst = 16 // calls that a user may have in flight before any round has been measured
 	minBurst   = 2  // one call that is being executed, and one that is waiting
 
 	quickRound = 16 * time.Millisecond // the probe alone takes up to 8 ms
@@ -20,13 +20,12 @@ const (
 	minRound = 4 * time.Millisecond
 )
 
-// A pace defines how many calls of one user may be sent in one round. A pace is guarded by
-// queue.mu.
+// A pace determines how many calls of one user may be sent in one round. It is guarded by queue.mu.
 type pace struct {
 	burst     int
 	round     uint64
 	largest   int    // the largest number of calls that any user sent in this round
-	measuring bool   // start was called, and nextRound has not returned false since then
+	measuring bool   // start has been called, and nextRound has not returned false since then
 	start     func() // starts measuring; nil if a test calls nextRound itself
 }
 

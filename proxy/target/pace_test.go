@@ -115,15 +115,15 @@ func TestLongResponsesAreLimited(t *testing.T) {
 	assert.Positive(t, s.expected())
 }
 
-// A poller executes calls as SPDK does. A single thread executes everything that has arrived before
-// it polls again. It responds to a probe after all calls sent before the probe.
+// A poller executes calls as SPDK does: a single thread executes everything that has arrived before
+// it polls again. It responds to a probe after all calls that were sent before the probe.
 type poller struct {
 	path    string
 	arrived chan arrival
-	// granted returns the number of expensive calls that the scheduler has sent so far.
+	// granted returns how many expensive calls the scheduler has sent so far.
 	granted func() int
 
-	executed atomic.Int32 // number of expensive calls executed so far
+	executed atomic.Int32 // expensive calls executed so far
 }
 
 type arrival struct {
@@ -157,7 +157,7 @@ func newPoller(t *testing.T) *poller {
 // run executes calls until the context ends.
 func (p *poller) run(ctx context.Context) {
 	var probe *arrival
-	before := 0 // number of expensive calls sent before this call
+	before := 0 // expensive calls sent before this call
 	for {
 		if probe != nil && int(p.executed.Load()) >= before {
 			p.execute(*probe)
@@ -188,9 +188,9 @@ func (p *poller) execute(a arrival) {
 	_, _ = fmt.Fprintf(a.conn, `{"id":%s,"result":%s}`, a.ID, result)
 }
 
-// If the scheduler sent all of one user's expensive calls at once, another user would have to wait
-// for all of them. It must send only a small burst, followed by a smaller one once it has measured
-// the first. The test counts the calls that are sent.
+// If the scheduler sent all of one user's expensive calls together, another user would have to wait
+// for all of them. The scheduler must send only a small burst and, once it has measured the first
+// burst, a smaller one. The test counts the calls that are sent.
 func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
 	p := newPoller(t)
 	target := newTarget(t, Config{Socket: p.path})
@@ -228,7 +228,7 @@ func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
 	flood.Wait()
 }
 
-// A probe that began before a burst was sent is not used to measure the burst.
+// A probe that began before a burst was sent does not measure the burst.
 func TestEarlierProbesDoNotMeasureBursts(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	target := newTarget(t, Config{Socket: f.path})

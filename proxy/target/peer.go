@@ -12,10 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// checkPeer returns a function that checks that the process listening on the socket belongs to
+// checkPeer returns a function that checks that the process listening at the socket belongs to
 // root, to this process's user, or to one of uids. The check is necessary because, while spdk_tgt
-// is not running, any user can create a socket in the directory of SPDK's default socket. Such a
-// user would receive calls that are meant for SPDK, including secrets.
+// is not running, any user can create a socket in the directory of SPDK's default socket. That user
+// would receive calls meant for SPDK, including secrets.
 func checkPeer(uids []uint32) func(net.Conn) error { return requirePeer(trustedUIDs(uids)...) }
 
 func trustedUIDs(uids []uint32) []uint32 {

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// The proxy checks which user is listening on the socket before it sends any data.
+// Before it sends any data, the proxy checks which user is listening at the socket.
 func TestNothingIsSentToUntrustedUsers(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	target := newTarget(t, Config{Socket: f.path})
@@ -75,8 +75,8 @@ func TestRootAndOwnUserAreTrusted(t *testing.T) {
 
 const listenerPath = "LISTEN_AS_ANOTHER_USER_AT"
 
-// TestListenerProcess is not a test: TestPeerOfAnotherUserIsRefused runs it in a process that
-// belongs to another user.
+// TestListenerProcess is not a test, but a process that TestPeerOfAnotherUserIsRefused runs as
+// another user.
 func TestListenerProcess(t *testing.T) {
 	path := os.Getenv(listenerPath)
 	if path == "" {
@@ -104,13 +104,13 @@ func TestPeerOfAnotherUserIsRefused(t *testing.T) {
 	_, err = newTarget(t, Config{Socket: path}).Connect(t.Context(), "u")
 	require.ErrorContains(t, err, "(2)")
 
-	// Within a user namespace, all users outside the namespace appear as localsocket.Unmapped.
+	// In a user namespace, all users outside the namespace appear as localsocket.Unmapped.
 	refused = dialUnix(t, listener(t, localsocket.Unmapped), checkPeer([]uint32{localsocket.Unmapped}))
 	require.ErrorIs(t, refused, errUntrustedPeer)
 	require.ErrorContains(t, refused, "PrivateUsers=no")
 }
 
-// listener starts a process as the given user, and returns the path of its socket.
+// listener starts a process as this user, and returns the path of its socket.
 func listener(t *testing.T, uid uint32) (path string) {
 	dir, err := os.MkdirTemp("", "peer-") // unlike t.TempDir, every user can access it
 	require.NoError(t, err)

@@ -16,13 +16,13 @@ import (
 
 const (
 	versionMethod = "spdk_get_version"
-	// phaseMethod is a method that distinguishes startup from runtime. Every release since v23.01
-	// supports it, but only at runtime; at startup, SPDK responds with error -1. The method changes
-	// nothing, its response is short, and SPDK responds on the thread that reads the socket.
+	// phaseMethod distinguishes startup from runtime. Every release since v23.01 supports it, but
+	// only at runtime; at startup, SPDK responds with error -1. The method changes nothing, its
+	// response is short, and SPDK responds on the thread that reads the socket.
 	phaseMethod = "notify_get_types"
 )
 
-// These are the times that Watch waits between two probes, plus or minus a fifth.
+// Watch waits for one of these times between two probes, plus or minus a fifth.
 const (
 	probeInterval     = 5 * time.Second
 	probeIntervalDown = time.Second
@@ -30,7 +30,7 @@ const (
 	probeAfterClose = 100 * time.Millisecond
 )
 
-// A probe queries the target over a separate connection, so that a busy pool of connections does
+// A probe queries the target over a connection of its own, so that a busy pool of connections does
 // not look like a dead target. Only one query runs at a time.
 type probe struct {
 	socket  *spdkrpc.Socket // nil if there is no connection
@@ -52,7 +52,7 @@ func (t *Target) Probe(ctx context.Context) (State, error) {
 	}
 }
 
-// A probeResult holds the state found by a probe, and the time when the probe began.
+// A probeResult contains the state found by a probe, and the time when the probe began.
 type probeResult struct {
 	State
 	began time.Time
@@ -66,9 +66,9 @@ func (t *Target) startProbe() <-chan singleflight.Result {
 	})
 }
 
-// timedProbe measures how long a probe takes. If a probe is already running, such as one for a
-// request to /readyz, timedProbe waits for it and then measures another one. Of the running probe,
-// it could measure only a part.
+// timedProbe measures how long a probe takes. If a probe is already running, for example for a
+// request to /readyz, timedProbe waits for it and then measures another, because it could measure
+// only part of the running probe.
 func (t *Target) timedProbe() time.Duration {
 	for since := time.Now(); ; {
 		if result := (<-t.startProbe()).Val.(probeResult); !result.began.Before(since) {
@@ -78,8 +78,7 @@ func (t *Target) timedProbe() time.Duration {
 }
 
 // Watch probes the target until t is closed: every few seconds, and immediately when the probe's
-// connection closes. The proxy therefore detects a restart of the target even if there are no
-// calls.
+// connection closes. Therefore, the proxy detects a restart of the target even without calls.
 func (t *Target) Watch() {
 	for {
 		state, _ := t.Probe(context.Background())
@@ -111,7 +110,7 @@ func (t *Target) probeGone() <-chan struct{} {
 	return t.probe.gone
 }
 
-// runProbe queries the target over the probe's connection, or over a new one.
+// runProbe queries the target over the probe's connection, or over a new connection.
 func (t *Target) runProbe() State {
 	ctx, cancel := context.WithTimeout(context.Background(), t.connectWait)
 	defer cancel()
@@ -139,8 +138,8 @@ func (t *Target) runProbe() State {
 	return t.noteState(phase, p.release, connected, err)
 }
 
-// keepProbe keeps the probe's connection for the next probe. It returns false if t has been closed
-// in the meantime.
+// keepProbe keeps the probe's connection for the next probe. If t has been closed in the meantime,
+// it returns false.
 func (t *Target) keepProbe(p probe) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,7 +172,7 @@ func (p *probe) phase(ctx context.Context) (Phase, error) {
 	case errors.As(err, &answer) && answer.Code == jsonrpc.CodeWrongState:
 		return Startup, nil
 	case errors.As(err, &answer) && answer.Code != 0:
-		return Runtime, nil // the target responds, but -R may not allow this method
+		return Runtime, nil // the target responds, but its option -R may not allow this method
 	}
 	return Unreachable, err
 }

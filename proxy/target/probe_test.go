@@ -62,7 +62,7 @@ func TestProbeDeterminesTheState(t *testing.T) {
 	assert.Positive(t, log.Count("target unreachable"))
 }
 
-// If the target does not respond, the proxy does not send another probe.
+// While the target does not respond, the proxy sends no further probe.
 func TestOnlyOneProbeRunsAtATime(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	f.phase.Store(new(""))
@@ -117,7 +117,7 @@ func TestChangedReasonIsLogged(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(log.String(), "connection refused"), log.String())
 }
 
-// A probe whose request cannot be sent reports the reason.
+// If a probe's request cannot be sent, the probe reports the reason.
 func TestUnsentProbeReportsTheReason(t *testing.T) {
 	socket := spdkrpc.NewSocket(filepath.Join(t.TempDir(), "missing.sock"))
 	t.Cleanup(func() { assert.NoError(t, socket.Close()) })
