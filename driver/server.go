@@ -22,8 +22,8 @@ type Server struct {
 	Identity   *Identity
 	Controller csi.ControllerServer       // nil if this process is not a controller
 	Groups     csi.GroupControllerServer  // nil if this process is not a controller
-	Metadata   csi.SnapshotMetadataServer // nil if this process does not read targets
-	Node       csi.NodeServer             // nil if this process serves no node
+	Metadata   csi.SnapshotMetadataServer // nil if this process does not serve snapshot metadata
+	Node       csi.NodeServer             // nil if this process is not a node plugin
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil for no metrics
 	// Outages records the calls that fail because a target is down. If Outages is nil, the server
@@ -32,16 +32,16 @@ type Server struct {
 	// SlowAfter is the duration after which a running call is logged as slow. Zero means 30 s.
 	SlowAfter time.Duration
 	// Drain limits the wait for calls in flight when the server stops. Zero means 20 s, which is
-	// less than Kubernetes' 30 s.
+	// less than the grace period of 30 s in Kubernetes.
 	Drain time.Duration
 	// Linger is how long a stopping server must have been idle before it stops accepting calls. The
 	// server waits at most half of Drain. If Linger is zero, the server stops accepting calls
 	// immediately.
 	//
 	// Kubernetes stops a pod's sidecars at the same time as the driver. The sidecars complete their
-	// work, which requires further calls, and then give up their leases. If the driver stops
-	// earlier, the sidecars exit immediately without giving up their leases, and there is no leader
-	// until the leases expire.
+	// work, which requires further calls, and then release their leases. If the driver stops
+	// earlier, the sidecars exit without releasing their leases, and there is no leader until the
+	// leases expire.
 	Linger time.Duration
 }
 
@@ -70,8 +70,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.Node != nil {
 		csi.RegisterNodeServer(server, s.Node)
 	}
-	// Reflection and health checks are for people and probes. grpcurl lists and calls methods,
-	// grpc-health-probe checks whether the process is serving. Like Probe, the response does not
+	// Reflection lets people list and call methods with grpcurl. Health checks let probes such as
+	// grpc-health-probe check whether the process is serving. As with Probe, their result does not
 	// depend on targets.
 	reflection.Register(server)
 	state := health.NewServer()
@@ -101,8 +101,8 @@ func (s *Server) stop(server *grpc.Server, clients *clients) {
 	if drain == 0 {
 		drain = 20 * time.Second
 	}
-	// Cutting calls off is safe, because callers repeat them, and a repeated call continues where
-	// the first one stopped.
+	// Cutting off calls is safe, because callers repeat the calls, and a repeated call continues
+	// where the first call stopped.
 	cutOff := time.AfterFunc(drain, func() {
 		s.Log.Warn("drain time is over: cutting off the calls in flight", "after", drain)
 		server.Stop()

@@ -63,7 +63,7 @@ func TestListen(t *testing.T) {
 	require.ErrorContains(t, err, "not a directory")
 }
 
-// A stubController is a controller whose method DeleteVolume returns the result of a function.
+// A stubController is a controller. Its method DeleteVolume returns the result of a function.
 type stubController struct {
 	csi.UnimplementedControllerServer
 	deleteVolume func() error
@@ -114,7 +114,7 @@ func TestServerSurvivesPanics(t *testing.T) {
 	assert.Contains(t, logs.String(), "nil pointer")
 }
 
-// Frequent queries that change nothing are logged only at level debug.
+// Frequent read-only queries are logged only at level debug.
 func TestFrequentQueriesAreLoggedAtDebug(t *testing.T) {
 	for method, query := range map[string]bool{
 		"/csi.v1.Node/NodeGetVolumeStats": true, "/csi.v1.Node/NodeGetInfo": true, "/csi.v1.Controller/ListVolumes": true, "/csi.v1.Controller/GetCapacity": true, "/csi.v1.Identity/Probe": true,

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// interceptStream is like intercept, but for calls whose responses are streams. Calls to gRPC's own
-// services, which may watch the process indefinitely, are neither logged nor counted.
+// interceptStream is like intercept, but for streaming calls. It neither logs nor counts calls to
+// gRPC's own services, which may watch the process indefinitely.
 func (c *calls) interceptStream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if !strings.HasPrefix(info.FullMethod, "/csi.") {
 		_, err := c.recoverPanic(c.log, func() (any, error) { return nil, handler(service, stream) })

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// A stubMetadata is a server whose GetMetadataDelta returns two messages and the result of a
+// A stubMetadata is a server. Its GetMetadataDelta sends two messages and returns the result of a
 // function.
 type stubMetadata struct {
 	csi.UnimplementedSnapshotMetadataServer

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// If the configured authority did not issue the proxy's certificate, the error advises the user to
+// If the configured authority did not issue the proxy's certificate, the error tells the user to
 // check caFile.
 func TestUntrustedCertificateErrorNamesCAFile(t *testing.T) {
 	proxy := httptest.NewTLSServer(http.NotFoundHandler())

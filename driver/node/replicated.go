@@ -136,9 +136,9 @@ func (n *Node) detach(ctx context.Context, r stageRecord) error {
 	return n.connector.Disconnect(ctx, r.Export)
 }
 
-// usedID returns the name of the mark for a volume that has been used on this node. A replicated
-// volume's name includes the UID of the witness, because a later volume with the same name has a
-// different witness.
+// usedID returns the name of the mark for a volume that has been used on this node. For a
+// replicated volume, this is the UID of the witness, because a later volume with the same name has
+// a different witness.
 func usedID(volumeID string, v *heal.Volume) string {
 	if v != nil {
 		return v.UID

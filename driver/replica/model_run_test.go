@@ -12,8 +12,8 @@ var (
 	states = flag.Int("states", 6_000_000, "states after which TestModelWithMoreFailuresViolatesNoInvariant stops")
 )
 
-// No state that failures can lead to violates an invariant. The search is exhaustive. Between
-// failures, any number of writes, rebuilds and starts can happen.
+// No state that failures can lead to violates an invariant. The search is exhaustive, with any
+// number of writes, rebuilds and starts between failures.
 func TestModelViolatesNoInvariant(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -123,15 +123,16 @@ type stepper struct {
 	// errors allows live servers to fail writes.
 	faults          uint8
 	replace, errors bool
-	// restore allows the witness to be replaced by an earlier one, or by one without a status.
+	// restore allows the witness to be replaced with an earlier witness, or with a witness without
+	// a status.
 	restore bool
-	// reduced merges states whose differences cannot affect decisions. Do not set reduced if
+	// reduced merges states if their differences cannot affect decisions. Do not set reduced if
 	// mistakes are planted in the rules.
 	reduced bool
-	// window permits a witness that lists a replica lacking a write. The search then also finds
-	// mistakes that show only when an array starts.
+	// window permits a witness that lists a replica lacking a write, so that the search also finds
+	// mistakes that have an effect only when an array starts.
 	window bool
-	// only is the list of failures that can happen; if the list is empty, all of them can.
+	// only lists the failures that can happen; if it is empty, all failures can happen.
 	only  []kind
 	steps []step
 }
@@ -170,7 +171,7 @@ func (m *stepper) next(s world) []step {
 }
 
 // running adds the steps of a running mirror. To the mirror's plugin, an API server with restored
-// data is the same as one that does not respond.
+// data is like an unresponsive API server.
 func (m *stepper) running(s world, n int) {
 	first, noAPI := len(m.steps), s.Nodes[n].NoAPI
 	if s.W.Epoch < m.epoch(&s, n) && !m.rules.changeRestored {
@@ -249,7 +250,7 @@ func (m *stepper) environment(s world) {
 	}
 }
 
-// restoreWitness adds the steps of a backup of the API server's data.
+// restoreWitness adds the steps of backing up and restoring the API server's data.
 func (m *stepper) restoreWitness(s world) {
 	if !s.BackedUp {
 		t := s

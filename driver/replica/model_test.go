@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// The model of a replicated volume contains all events that can happen to two nodes, the replicas'
-// servers, the links between them, and the API server. The model uses this package's decisions and
-// transitions; a test can replace one of them with an incorrect one. Data is abstract. A replica
-// has a content, and may lack an acknowledged write.
+// The model of a replicated volume contains all events that can happen to two nodes, the servers of
+// the replicas, the links between them, and the API server. The model uses the decisions and
+// transitions of this package; tests can replace any of them with an incorrect version. Data is
+// abstract: a replica has a content, and may lack an acknowledged write.
 
 // rules contains the decisions that the model makes.
 type rules struct {
@@ -20,8 +20,8 @@ type rules struct {
 	remove    func(w Witness, id ID) (Witness, error)
 	// failFirst lets the mirror continue without a replica before the witness has changed.
 	failFirst bool
-	// errorsPass makes the mirror drop a replica after an error of a live server, as md does,
-	// instead of holding the failed writes.
+	// errorsPass makes the mirror drop a replica after a live server's error, as md does, instead
+	// of holding the failed writes.
 	errorsPass bool
 	// goOnAfterError lets the mirror continue after a live server's error once the superblocks are
 	// written, as md with native metadata does.
@@ -68,7 +68,7 @@ const nodeCount = 2
 
 var nodeNames = [nodeCount]string{"node1", "node2"}
 
-// A replicaState is the state of a replica's server: its data and its export.
+// A replicaState is the state of a replica: its data and its export.
 type replicaState struct {
 	Exists bool
 	Seen   Seen
@@ -95,7 +95,7 @@ type hold uint8
 
 const (
 	free       hold = iota
-	afterDrop       // writes in flight return, new ones wait for the superblocks
+	afterDrop       // writes in flight return, new writes wait for the superblocks
 	afterError      // all writes wait for the witness; used only with errorsPass
 )
 
@@ -105,8 +105,8 @@ type nodeState struct {
 	NoAPI bool
 	Link  Set // the replicas whose servers the node cannot reach
 
-	// Generation is the latest publication that the node has seen, and Known is the in-sync set
-	// that the node stored last.
+	// Generation is the latest publication that the node has seen. Known is the in-sync set that
+	// the node last stored.
 	Generation uint8
 	Known      Set
 
@@ -118,7 +118,7 @@ type nodeState struct {
 	Failing    Set // replicas whose servers returned an error, so that writes to them are held
 	Hold       hold
 	Core       bool // the log is only in memory, so writes leave no marks
-	Bit        bool // the log's marks on the replicas, as known to the kernel
+	Bit        bool // the marks of the log on the replicas, as known to the kernel
 	Dropped    Set  // replicas that the mirror has lost and the witness does not list in Logged
 
 	Write     bool // a write is in flight
@@ -127,7 +127,7 @@ type nodeState struct {
 	WriteData Set  // replicas that have the data of the write
 	Plan      plan // the plugin's plan; lost when the plugin restarts
 	PlanSet   Set
-	PlanEpoch uint64 // of the witness with PlanSet
+	PlanEpoch uint64 // epoch of the witness with PlanSet
 }
 
 type world struct {
@@ -162,9 +162,9 @@ func runningWorld() world {
 	return s
 }
 
-// canonical reduces the state to the facts on which decisions depend, namely the order of epochs
-// relative to the witness, which contents are equal, and plans that can succeed. If reduced is
-// true, it also omits the mirror of an inert node, and marks of a log that is not in use.
+// canonical reduces the state to the facts that decisions depend on: the order of epochs relative
+// to the witness, which contents are equal, and which plans can succeed. If reduced is true, it
+// also omits the mirror of an inert node, and marks of a log that is not in use.
 func (s world) canonical(reduced bool) world {
 	s.rankEpochs()
 	for n := range s.Nodes {
@@ -182,7 +182,7 @@ func (s world) canonical(reduced bool) world {
 	}
 	if reduced && s.W.Logged == 0 && !s.logInUse() {
 		for id := range s.Replicas {
-			s.Replicas[id].Bit = false // decisions do not depend on it; an extra mark only costs a copy
+			s.Replicas[id].Bit = false // decisions do not depend on the bit; an extra mark only costs a copy
 		}
 	}
 	var names [2*MaxReplicas + nodeCount + 1]uint8
@@ -206,8 +206,9 @@ func (s world) canonical(reduced bool) world {
 	return s
 }
 
-// rankEpochs replaces each epoch by its rank. Without backups, no epoch is later than that of the
-// witness, and the order of earlier epochs matters only for replicas that the witness lists.
+// rankEpochs replaces each epoch with its rank. Without backups, no epoch is later than the
+// witness's epoch, and the order of earlier epochs matters only for replicas that the witness
+// lists.
 func (s *world) rankEpochs() {
 	epochs := []*uint64{&s.W.Epoch, &s.Backup.Epoch}
 	listed := map[*uint64]bool{}
@@ -257,7 +258,7 @@ func (s *world) logInUse() bool {
 	return false
 }
 
-// newContent returns a content that does not exist on any replica.
+// newContent returns a content that exists on no replica.
 func (s *world) newContent() uint8 {
 	var used [2*MaxReplicas + nodeCount + 1]bool
 	for id := range s.Replicas {
@@ -279,7 +280,7 @@ func (s *world) reaches(n int, id ID) bool {
 	return r.Exists && !s.Nodes[n].Off && !s.Nodes[n].Link.Has(id) && !s.Nodes[n].Failing.Has(id) && r.Host != 0 && r.Host == s.Nodes[n].Generation
 }
 
-// self returns the publication on whose behalf the node is acting.
+// self returns the publication that the node acts for.
 func (s *world) self(n int) Writer { return Writer{nodeNames[n], uint64(s.Nodes[n].Generation)} }
 
 // writes reports whether the witness names this publication.

@@ -20,7 +20,7 @@ func ours(w Witness, v View) Set {
 	return v.where(w.Replicas, func(s Seen) bool { return s.State == Ours && s.Superblock.Rebuild == NoRebuild })
 }
 
-// ignoreEpochs decides as if no superblock had an earlier epoch than another one.
+// ignoreEpochs decides as if all superblocks had the same epoch.
 func ignoreEpochs(self Writer, w Witness, known bool, v View) Decision {
 	for id := range v {
 		if v[id].State == Ours {
@@ -279,7 +279,8 @@ func plantedRestores() []planted {
 	}
 }
 
-// restorableWorld returns the state of a volume that node1 uses, whose witness can be restored.
+// restorableWorld returns the state of a volume that node1 uses, with a witness that can be
+// restored.
 func restorableWorld() world {
 	s := runningWorld()
 	s.Restorable = true
@@ -287,7 +288,7 @@ func restorableWorld() world {
 }
 
 // restoredModel returns a model with the failures after which a restored witness is recognized in
-// every order of steps, because a replica that the node can reach has taken part in each start.
+// every order of steps, because a reachable replica has taken part in each start.
 func restoredModel() stepper {
 	return stepper{faults: 3, restore: true, window: true, only: []kind{powerLost, witnessRestored, witnessRecreated}}
 }
@@ -332,7 +333,7 @@ func TestModelFindsPlantedMistakes(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			m := p.model
 			m.rules = productRules()
-			if m.window && !m.restore { // TestModelViolatesNoInvariant does not reach such a state
+			if m.window && !m.restore { // TestModelViolatesNoInvariant reaches no such state
 				r := search(&m, p.initial, 100, 1_000_000)
 				require.True(t, r.complete && r.found == nil, "without the mistake: %v", r.found)
 			}

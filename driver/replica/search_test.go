@@ -31,7 +31,7 @@ type visit struct {
 // A result describes the extent and the outcome of a search.
 type result struct {
 	states, steps, depth int
-	// complete reports whether every state was reached within the limits of the model.
+	// complete reports whether the search reached every state within the limits of the model.
 	complete bool
 	found    *finding
 }

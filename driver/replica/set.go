@@ -2,7 +2,7 @@ package replica
 
 import "math/bits"
 
-// MaxReplicas is the maximum number of replicas in a witness: two, and a third while one of them is
+// MaxReplicas is the maximum number of replicas in a witness: two, plus a third while a replica is
 // being replaced.
 const MaxReplicas = 3
 
@@ -11,7 +11,7 @@ const MaxReplicas = 3
 const HeadBytes = 4 << 20
 
 // An ID is the number of a replica in its witness, and is less than MaxReplicas. A number can be
-// reused when the witness no longer lists its replica.
+// reused once the witness no longer lists its replica.
 type ID uint8
 
 // A Set is a set of replicas of one volume.

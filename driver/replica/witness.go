@@ -14,39 +14,39 @@ var (
 )
 
 // A Writer is a publication of the volume to a node. Each publication has a new generation, and the
-// node connects to subsystems whose NQNs contain the generation. Therefore, a mirror left on a node
-// by an earlier publication can never reconnect.
+// NQNs of the subsystems that the node connects to contain this generation. A mirror left on a node
+// by an earlier publication can therefore never reconnect.
 type Writer struct {
 	Node       string
 	Generation uint64
 }
 
-// A Witness is the record of a replicated volume in Kubernetes' API. Its transitions return the
+// A Witness is the record of a replicated volume in the Kubernetes API. Its transitions return the
 // changed witness. The caller stores the result by compare-and-swap, and reads the witness again if
 // that fails.
 type Witness struct {
 	// Writer is the only publication that may write and change the in-sync set. If its Node is
 	// empty, the volume is not published.
 	Writer Writer
-	// Created reports whether the superblocks have been written. Until all superblocks have been
-	// written, the volume has no data.
+	// Created reports whether all superblocks have been written. Until then, the volume has no
+	// data.
 	Created bool
 	// Replicas contains all replicas of the volume.
 	Replicas Set
 	// InSync contains the replicas that have every acknowledged write. It is empty until Created is
 	// set.
 	InSync Set
-	// Held contains the replicas that may be in the writer's mirror, in sync or being rebuilt. None
-	// of them can be removed from the volume.
+	// Held contains the replicas that may be in the writer's mirror, in sync or being rebuilt.
+	// These replicas cannot be removed from the volume.
 	Held Set
 	// Clean reports whether the mirror was stopped without a write in flight. After an unclean
 	// stop, the replicas in InSync may differ in the writes that were in flight.
 	Clean bool
-	// Logged contains replicas that are not in InSync. For each of them, the log on the replicas in
-	// InSync marks every region in which it may differ.
+	// Logged contains replicas that are not in InSync. The log on the replicas in InSync marks
+	// every region where a replica in Logged may differ.
 	Logged Set
-	// Epoch counts the writes of InSync, including the starts of the mirror. A superblock with a
-	// later epoch shows that the witness was restored from a backup.
+	// Epoch counts the writes of InSync, including the starts of the mirror. If a superblock has a
+	// later epoch, the witness was restored from a backup.
 	Epoch uint64
 }
 
@@ -75,7 +75,7 @@ func (w Witness) Create(self Writer) (Witness, error) {
 	return w, nil
 }
 
-// Start records the replicas from which the writer starts the mirror, and those that the log
+// Start records the replicas that the writer starts the mirror from, and the replicas that the log
 // covers. Both sets come from a [Decision]. After Start is stored, a stop counts as unclean until
 // Stop is stored. The writer writes the new epoch to the superblocks of these replicas before it
 // starts the mirror.
@@ -86,7 +86,7 @@ func (w Witness) Start(self Writer, inSync, logged Set) (Witness, error) {
 	if err != nil {
 		return w, err
 	}
-	return started, nil // with a new epoch
+	return started, nil // the epoch is new
 }
 
 // Stop records that the mirror was stopped without a write in flight. The writer stores the result
@@ -102,7 +102,7 @@ func (w Witness) Stop(self Writer) (Witness, error) {
 	return w, nil
 }
 
-// Log records that the log marks every region in which the dropped replicas may differ. The writer
+// Log records that the log marks every region where the dropped replicas may differ. The writer
 // stores the result when the table without the dropped replicas is active, and all earlier writes
 // have returned.
 func (w Witness) Log(self Writer, dropped Set) (Witness, error) {
@@ -118,8 +118,8 @@ func (w Witness) Log(self Writer, dropped Set) (Witness, error) {
 
 // SetInSync changes the in-sync set. To remove a replica, the writer stores the witness before the
 // mirror continues without that replica. To add a replica, the writer first writes all superblocks
-// of the new set. The result always has a new epoch, even if the set is unchanged, because the API
-// server does not store a write without a change, so such a write would not overtake a delayed one.
+// of the new set. The result always has a new epoch, even if the set is unchanged. The API server
+// does not store a write without a change, so such a write would not overtake a delayed write.
 func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err
@@ -138,7 +138,7 @@ func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 }
 
 // Hold records the replicas in the mirror. The writer stores the result before it adds a replica to
-// the mirror, and after it has removed one.
+// the mirror, and after it has removed a replica.
 func (w Witness) Hold(self Writer, held Set) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err

@@ -9,9 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
-// accessModes contains the supported access modes, and whether a volume with that mode may be on
-// several nodes at a time. Several nodes may write only to a raw block volume, because the driver
-// does not coordinate their writes.
+// accessModes contains the supported access modes. shared reports whether a volume with that mode
+// may be on several nodes at a time. Several nodes may write only to a raw block volume, because
+// the driver does not coordinate their writes.
 var accessModes = map[csi.VolumeCapability_AccessMode_Mode]struct{ shared bool }{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        {},
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: {},
@@ -21,8 +21,8 @@ var accessModes = map[csi.VolumeCapability_AccessMode_Mode]struct{ shared bool }
 	csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:   {shared: true},
 }
 
-// CheckCapabilities refuses capabilities that this driver does not support. The error is
-// [ErrInvalid] for missing or incomplete ones, and [ErrUnsupported] for others.
+// CheckCapabilities fails for capabilities that this driver does not support: with [ErrInvalid] if
+// they are missing or incomplete, and with [ErrUnsupported] otherwise.
 func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 	if len(capabilities) == 0 {
 		return fmt.Errorf("%w: volume_capabilities is missing", ErrInvalid)

@@ -40,7 +40,7 @@ func TestCapabilities(t *testing.T) {
 	assert.False(t, ReadOnly(block))
 }
 
-// Controller and node refuse mount options that could harm a node or that belong to another file
+// The controller and the node reject mount options that could harm a node or belong to another file
 // system.
 func TestHarmfulMountOptionsAreRejected(t *testing.T) {
 	capability := func(fsType string, flags ...string) *csi.VolumeCapability {

@@ -2,8 +2,8 @@ package request
 
 import "errors"
 
-// Kinds of failure of the CSI services themselves. Package driver converts these errors, and those
-// of the packages below, to gRPC codes.
+// Kinds of failure of the CSI services themselves. Package driver converts these errors, and the
+// errors of lower packages, to gRPC codes.
 var (
 	ErrInvalid       = errors.New("invalid request")
 	ErrUnsupported   = errors.New("not supported")

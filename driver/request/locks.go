@@ -24,13 +24,13 @@ type Locks struct {
 // NewLocks returns Locks in which nothing is locked.
 func NewLocks() *Locks { return &Locks{held: map[string]int{}} }
 
-// A Claim is a set of locks that a call acquires one at a time and releases together.
+// A Claim is a set of locks. A call acquires the locks one at a time and releases them together.
 type Claim struct {
 	locks *Locks
 	free  []func()
 }
 
-// Claim returns a claim that does not hold any locks yet.
+// Claim returns a claim without locks.
 func (l *Locks) Claim() *Claim { return &Claim{locks: l} }
 
 // Take acquires an exclusive lock on key. It fails with [ErrInFlight] if another call holds a lock

@@ -6,11 +6,11 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// ReplicatedTarget takes the place of the target in the id of a volume with several replicas, which
-// are on several targets. No target has the name ReplicatedTarget.
+// ReplicatedTarget replaces the target in the id of a volume with replicas on several targets. No
+// target has this name.
 const ReplicatedTarget = "replicated"
 
-// Replicated reports whether the id names a volume with several replicas.
+// Replicated reports whether the id is that of a volume with several replicas.
 func (id VolumeID) Replicated() bool { return id.Target == ReplicatedTarget }
 
 // KeyReplicated is the key of a [Replicated] in the volume context and the publish context.
@@ -19,7 +19,7 @@ const KeyReplicated = "replicated"
 // A Replicated describes a volume with several replicas to the node. In the volume context, UID and
 // Generation are zero, and the replicas have no exports.
 type Replicated struct {
-	// UID is the identity of the witness.
+	// UID is the UID of the witness.
 	UID string `json:"uid,omitzero"`
 	// Generation is the generation of the publication.
 	Generation uint64 `json:"generation,omitzero"`
@@ -31,7 +31,7 @@ type Replicated struct {
 // A Replica describes a replica of a volume.
 type Replica struct {
 	Number int `json:"number"`
-	// Server is the name of its storage server.
+	// Server is the name of the replica's storage server.
 	Server string `json:"server"`
 	// UUID is the UUID of the replica's logical volume and of its namespace.
 	UUID string `json:"uuid"`

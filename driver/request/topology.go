@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// CheckTopology checks the segments of a topology. CSI's rules for them are Kubernetes' rules for
-// labels. Errors wrap [ErrInvalid].
+// CheckTopology checks the segments of a topology. CSI has the same rules for segments as
+// Kubernetes for labels. Errors wrap [ErrInvalid].
 func CheckTopology(segments map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(segments)) {
 		problems := validation.IsQualifiedName(key)
@@ -25,8 +25,8 @@ func CheckTopology(segments map[string]string) error {
 }
 
 // ParseTopology parses the segments of a topology: key=value, separated by commas. It skips
-// segments without a value, because a manifest for all nodes inserts the value of a node label that
-// some nodes may not have.
+// segments without a value, because a manifest for all nodes may insert the value of a label that
+// some nodes lack.
 func ParseTopology(text string) (map[string]string, error) {
 	segments := map[string]string{}
 	for pair := range strings.SplitSeq(text, ",") {

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A lateList delays the list of lvstores until the target has reported that all of them are loaded.
-// From then on, lateList counts the calls of bdev_wait_for_examine.
+// A lateList delays the list of lvstores until the target has reported that all lvstores are
+// loaded. It then counts the calls of bdev_wait_for_examine.
 type lateList struct {
 	spdkrpc.Caller
 	waited     chan struct{} // closed after the first bdev_wait_for_examine
@@ -40,8 +40,8 @@ func (l *lateList) Call(ctx context.Context, method string, params, result any) 
 	return l.Caller.Call(ctx, method, params, result)
 }
 
-// The volumes of an lvstore that is listed for the first time may still be loading, even if all
-// other lvstores are loaded.
+// When an lvstore is listed for the first time, its volumes may still be loading, even if all other
+// lvstores are loaded.
 func TestNewLvstoreIsListedOnlyAfterItsVolumesAreLoaded(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	late := &lateList{Caller: b.fault, waited: make(chan struct{})}

@@ -7,9 +7,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Cloning a volume creates an internal snapshot, the base (see name.go). The base is needed as long
-// as both the volume (or a snapshot of it) and the clone (or a snapshot of it) exist. A base with a
-// single clone is no longer needed. When it is deleted, SPDK moves its contents to the clone.
+// Cloning a volume creates an internal snapshot, the base (see name.go). The base is needed while
+// both the volume (or a snapshot of it) and the clone (or a snapshot of it) exist. A base with a
+// single clone is no longer needed. When the base is deleted, SPDK moves its contents to the clone.
 
 // removeWithBases deletes an lvol and the bases above it that it leaves unneeded.
 func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
@@ -30,8 +30,8 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err := s.remove(ctx, v); err != nil {
 		return err
 	}
-	// A base that has lost a clone may have only one clone left, and is then unneeded. Deleting a
-	// base can in turn make the base above it unneeded.
+	// A base that has lost a clone may have only one clone left, which makes it unneeded. Deleting
+	// a base can in turn make the base above it unneeded.
 	for _, base := range shared {
 		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err
@@ -46,7 +46,7 @@ func (s *Service) bases(ctx context.Context, v Volume) (above []Volume, err erro
 	for name := v.Base; isBase(name); {
 		base, err := s.lookUp(ctx, v.Store+"/"+name)
 		if errors.Is(err, ErrNotFound) {
-			return above, nil // another call has just deleted it
+			return above, nil // another call has just deleted the base
 		}
 		if err != nil {
 			return nil, err
@@ -81,13 +81,13 @@ func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 	return s.removeBase(ctx, now)
 }
 
-// usedByHost reports whether a host may be writing to a volume. SPDK must not delete the snapshot
-// below such a volume, because SPDK copies the cluster map without waiting for the writes in
-// progress. The base is deleted together with the volume.
+// usedByHost reports whether a host may be writing to a volume. The snapshot below such a volume
+// must not be deleted, because SPDK copies the cluster map without waiting for the writes in
+// progress. The base is deleted later, together with the volume.
 func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	v, err := s.lookUp(ctx, alias)
 	if errors.Is(err, ErrNotFound) {
-		return true, nil // the clone is being renamed, or deleted together with its bases
+		return true, nil // the clone is being renamed, or is being deleted together with its bases
 	}
 	if err != nil || v.Snapshot {
 		return false, err
@@ -110,13 +110,13 @@ func (s *Service) sweepOnce(ctx context.Context) {
 	}
 }
 
-// sweep deletes orphaned bases, which are bases that are not needed and whose source has been
-// deleted. Crashes, concurrent deletions and earlier versions of the driver leave such bases
-// behind. If the source of a base exists, a clone of the base may be about to be created; such a
-// base is deleted together with its source.
+// sweep deletes orphans: unneeded bases whose source has been deleted. Crashes, concurrent
+// deletions and earlier versions of the driver leave such bases behind. If the source of a base
+// exists, another call may be about to clone the base; such a base is deleted together with its
+// source.
 //
-// sweep returns no error, because its caller's deletion has succeeded. After a failure, the next
-// deletion sweeps again.
+// sweep returns no error, because the caller's deletion has already succeeded. After a failure, the
+// next deletion sweeps again.
 func (s *Service) sweep(ctx context.Context) {
 	lvols, err := s.lvols(ctx)
 	exists := make(map[string]bool, len(lvols))

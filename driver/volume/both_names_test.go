@@ -29,8 +29,8 @@ func runAround(c *drivertest.FirstCall, before bool, do func()) {
 	c.After = func(context.Context) { do() }
 }
 
-// A maker is one way to create the volume pvc-1 through a service. Like a controller, the function
-// make first checks whether the volume exists.
+// A maker is one way to create the volume pvc-1 through a service. Like a controller, make first
+// checks whether the volume exists.
 type maker struct {
 	name, method string
 	make         func(t *testing.T, b *testService) func(context.Context, *Service) (Volume, error)
@@ -79,8 +79,8 @@ func attached(ctx context.Context, b *testService, create func(context.Context, 
 	return v.UUID, b.MarkUsed(ctx, v.UUID)
 }
 
-// attachOnce attaches a volume to a node and detaches it. Afterwards, on every SPDK release, the
-// volume's name shows that the volume was used.
+// attachOnce attaches a volume to a node and detaches it. On every SPDK release, the volume's name
+// then records that the volume was used.
 func (b *testService) attachOnce(t *testing.T, id string) {
 	ctx := context.WithoutCancel(t.Context())
 	_, err := b.Export(ctx, id, drivertest.Host("n1"))
@@ -94,9 +94,9 @@ func (b *testService) attachOnce(t *testing.T, id string) {
 	require.NoError(t, b.rpc.BdevLvolRename(ctx, spdkrpc.BdevLvolRenameParams{OldName: id, NewName: usedName(v.Name)}))
 }
 
-// If two controllers create the same volume, in any order and with lost replies, one volume
+// If two controllers create the same volume, in any order and with lost replies, exactly one volume
 // remains, even if a pod uses the volume before the slower controller continues. A volume is
-// renamed when it is used, so SPDK does not refuse a second volume with the original name.
+// renamed when it is first used, so SPDK does not refuse a second volume with the original name.
 func TestConcurrentCreatesLeaveOneVolume(t *testing.T) {
 	for _, m := range makers {
 		for name, c := range map[string]struct{ before, lost bool }{
@@ -119,7 +119,7 @@ func TestConcurrentCreatesLeaveOneVolume(t *testing.T) {
 				v, err := do(t.Context(), slow)
 				if c.before && c.lost {
 					// It is unknown which of the two volumes was created first, so the driver
-					// neither chooses nor deletes one.
+					// neither uses nor deletes either of them.
 					require.ErrorIs(t, err, ErrIncompatible)
 					require.ErrorContains(t, err, "pvc-1.used")
 					_, err = b.GetVolume(t.Context(), first.UUID)
@@ -148,7 +148,7 @@ func TestRenamedVolumeIsFound(t *testing.T) {
 			stores, err := b.Stores(t.Context())
 			require.NoError(t, err)
 			_, err = b.Find(t.Context(), stores[:1], Spec{Name: "other"})
-			require.ErrorIs(t, err, ErrNotFound) // the service has now cached lists without the volume
+			require.ErrorIs(t, err, ErrNotFound) // the service caches lists without the volume
 			v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}})
 			require.NoError(t, err)
 			rename := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_get_bdevs"}
@@ -163,8 +163,8 @@ func TestRenamedVolumeIsFound(t *testing.T) {
 }
 
 // A usedDuringLookUp attaches a volume, which renames it, while the driver looks it up by its first
-// name after the creation. If the driver looks up the second name at the same time, that look-up
-// comes first.
+// name after the creation. If the driver looks up the second name concurrently, that look-up comes
+// first.
 type usedDuringLookUp struct {
 	spdkrpc.Caller
 	use     func()
@@ -200,7 +200,7 @@ func (c *usedDuringLookUp) Call(ctx context.Context, method string, params, resu
 	return err
 }
 
-// A volume that is used while its creator looks it up is returned to the creator.
+// If a volume is used while its creator looks it up, the creator still finds the volume.
 func TestVolumeUsedDuringItsCreationIsFound(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	spec, store := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}}, b.store(t, "lvs0")

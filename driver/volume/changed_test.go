@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// after returns a service. Right after its first call of method, another client changes the target.
+// after returns a service. Immediately after the service's first call of method, another client
+// changes the target.
 func (b *testService) after(t *testing.T, method string, change func(ctx context.Context) error) *Service {
 	return NewTarget(b.Config).Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: b.fault, Method: method, After: func(ctx context.Context) {
 		require.NoError(t, change(ctx))
@@ -33,7 +34,7 @@ func (b *testService) deleteOnly(ctx context.Context, which func(spdkrpc.LvolInf
 	return err
 }
 
-// If another client undoes the effect of a call immediately, the call fails with ErrBusy, and a
+// If another client immediately undoes the effect of a call, the call fails with ErrBusy, and a
 // retry succeeds.
 func TestConcurrentChangesFailAsBusy(t *testing.T) {
 	t.Run("a created volume is deleted", func(t *testing.T) {
@@ -108,7 +109,7 @@ func TestConcurrentChangesFailAsBusy(t *testing.T) {
 	})
 }
 
-// deletions records which lvols are deleted.
+// deletions records the deleted lvols.
 type deletions struct {
 	spdkrpc.Caller
 	deleted *[]string

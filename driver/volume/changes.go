@@ -11,11 +11,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Changes contains the clusters of a snapshot that differ from those of another snapshot, or all of
-// its allocated clusters.
+// Changes contains the clusters of a snapshot that differ from another snapshot, or all allocated
+// clusters of the snapshot.
 type Changes struct {
-	SizeBytes   int64 // of the snapshot
-	ClusterSize int64 // bytes
+	SizeBytes   int64 // size of the snapshot
+	ClusterSize int64 // in bytes
 	bitmap      []byte
 }
 
@@ -37,7 +37,7 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 	for _, id := range ids {
 		v, err := s.GetSnapshot(ctx, id)
 		if errors.Is(err, ErrWrongKind) {
-			return Changes{}, fmt.Errorf("%w: %v", ErrNotFound, err) // NotFound has a different gRPC code from ErrWrongKind
+			return Changes{}, fmt.Errorf("%w: %v", ErrNotFound, err) // ErrNotFound and ErrWrongKind have different gRPC codes
 		}
 		if err == nil {
 			v, err = s.WithSource(ctx, v)
@@ -47,8 +47,8 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 		}
 		found = append(found, v)
 	}
-	// Kubernetes authorizes callers by the namespace of the snapshot, but passes on any base
-	// snapshot. The base might belong to another team's volume.
+	// Kubernetes authorizes callers for the namespace of the snapshot, but passes on any base
+	// snapshot. The base might belong to a volume in another namespace.
 	if base != "" && base != snapshot && (found[0].SourceUUID == "" || found[0].SourceUUID != found[1].SourceUUID) {
 		return Changes{}, fmt.Errorf("target %s: %w: no snapshot %s of the volume of snapshot %s: make a full backup", s.Name, ErrNotFound, base, snapshot)
 	}
@@ -68,9 +68,9 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 	return Changes{SizeBytes: size, ClusterSize: int64(r.ClusterSize), bitmap: bitmap}, nil
 }
 
-// Allocated reports which clusters of a volume are allocated or, if base is not empty, which ones
-// may differ from those of base, a snapshot of the same size. Hosts must not write to the volume
-// during the call. If the clusters are unknown, Allocated fails with ErrNoChanges.
+// Allocated reports which clusters of a volume are allocated or, if base is not empty, may differ
+// from base, a snapshot of the same size. Hosts must not write to the volume during the call. If
+// the clusters are unknown, Allocated fails with ErrNoChanges.
 func (s *Service) Allocated(ctx context.Context, uuid, base string) (inventory.Allocation, error) {
 	v, err := s.GetVolume(ctx, uuid)
 	if err != nil {
@@ -108,7 +108,7 @@ func bitmapOf(r spdkrpc.ProxyLvolChanges, size int64) ([]byte, error) {
 }
 
 // noChanges wraps an error of spdkgate_lvol_changes in ErrNotFound or ErrNoChanges. The text of the
-// error already tells users what to do.
+// error already contains a remedy.
 func noChanges(err error) error {
 	var rpc *spdkrpc.Error
 	if !errors.As(err, &rpc) {

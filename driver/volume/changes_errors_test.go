@@ -11,14 +11,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The error says why the changes are unknown, even if the error does not come from the target.
+// The error contains the reason why the changes are unknown, even if the target did not return the
+// error.
 func TestUnavailableChangesReportTheReason(t *testing.T) {
 	require.Equal(t, context.Canceled, noChanges(context.Canceled))
 	require.ErrorIs(t, noChanges(&spdkrpc.Error{Kind: spdkrpc.NoSuchDevice}), ErrNotFound)
 	require.ErrorIs(t, noChanges(&spdkrpc.Error{Kind: spdkrpc.MethodNotFound}), ErrNoChanges)
 }
 
-// A response whose size, cluster size and bitmap contradict each other describes no clusters.
+// A response is rejected if its size, cluster size and bitmap contradict each other.
 func TestInconsistentBitmapIsRejected(t *testing.T) {
 	bits := func(b ...byte) string { return base64.StdEncoding.EncodeToString(b) }
 	const size = 36 // nine clusters of four bytes

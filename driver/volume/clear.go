@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// clearMethod returns SPDK's clear method that implements c in an lvstore.
+// clearMethod returns the SPDK clear method that implements c in an lvstore.
 func clearMethod(st Store, c class.Clear) spdkrpc.LvolClearMethod {
 	switch {
 	case c == class.ClearWriteZeroes:
@@ -31,17 +31,17 @@ const mallocProduct = "Malloc disk"
 // unmapZeroes reports whether the bdev below an lvstore zeroes the blocks that it unmaps. In SPDK's
 // source, two kinds of bdev zero the unmapped range: bdev_malloc writes zeroes, and bdev_aio with
 // fallocate punches holes. NVMe devices may ignore deallocation. Other bdevs forward the unmap to a
-// bdev that is unknown here. bdev_aio without fallocate does nothing, but reports success. If the
-// proxy hides a bdev from the driver's user, unmapZeroes returns false.
+// bdev that is unknown here. bdev_aio without fallocate does nothing but reports success. If the
+// proxy hides the bdev from the driver's user, unmapZeroes returns false.
 func unmapZeroes(b spdkrpc.BdevInfo) bool {
 	aio := b.DriverSpecific.AIO
 	return b.SupportedIOTypes.Unmap && (b.ProductName == mallocProduct || aio != nil && value(aio.Fallocate))
 }
 
-// createClone creates a clone of parent. bdev_lvol_clone does not record a clear method. After a
+// createClone creates a clone of parent. bdev_lvol_clone does not record a clear method: after a
 // restart of the target, the clusters that such a clone frees are unmapped, regardless of the
-// method of its origin. If unmapping does not zero those clusters, createClone instead creates an
-// empty volume with its own clear method and then makes parent its parent.
+// method of its origin. If unmapping does not zero the clusters, createClone instead creates an
+// empty volume with its own clear method and then sets its parent.
 func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name string, c class.Clear) (id string, err error) {
 	method := clearMethod(st, c)
 	if method != spdkrpc.LvolClearMethodWriteZeroes {
@@ -76,7 +76,7 @@ func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name
 		}
 	}
 	// If SPDK refuses to set the parent, keep the volume, because another call for the same name
-	// may have made it a clone, or may be about to do so. The caller reads the volume again, and a
+	// may have made the volume a clone or be about to. The caller reads the volume again, and a
 	// retry completes the clone.
 	return id, s.setParent(ctx, v, parent, name)
 }
@@ -100,8 +100,8 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 	return errors.Join(s.rpc.BdevLvolSetParent(ctx, p), s.remove(ctx, made))
 }
 
-// isUnfinishedClone reports whether v may be a clone of source that was created but has no parent
-// yet. Such a clone has no data, and is smaller than the source if the source has grown since then.
+// isUnfinishedClone reports whether v may be a clone of source that has no parent yet. Such a clone
+// has no data, and is smaller than the source if the source has grown since the clone was created.
 func isUnfinishedClone(v, source Volume) bool {
 	return v.Thin && !v.Snapshot && !v.used() && v.Base == "" && v.Allocated != nil && *v.Allocated == 0 && v.SizeBytes <= source.SizeBytes && v.Store == source.Store
 }

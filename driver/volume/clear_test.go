@@ -74,7 +74,8 @@ func TestClearMethodDependsOnBdev(t *testing.T) {
 				return b.rpc.BdevMallocDelete(ctx, spdkrpc.BdevMallocDeleteParams{Name: "disk-memory"})
 			}, spdkrpc.LvolClearMethodUnmap,
 		},
-		// A stacked bdev is assumed not to zero unmapped blocks, even if the bdev below it does.
+		// The driver assumes that a stacked bdev does not zero unmapped blocks, even if the bdev
+		// below it does.
 		"disk-stacked": {
 			func() error {
 				_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-below"), NumBlocks: 16384, BlockSize: 4096})
@@ -118,8 +119,7 @@ func TestClearMethodDependsOnBdev(t *testing.T) {
 	assert.Equal(t, spdkrpc.LvolClearMethodWriteZeroes, clearMethod(Store{Name: "lvs0"}, ""), "a bdev that is not visible")
 }
 
-// On releases without bdev_lvol_set_parent, a clone that must zero its freed clusters cannot be
-// created.
+// Releases without bdev_lvol_set_parent cannot create a clone that zeroes its freed clusters.
 func TestOldReleasesCannotCloneWithZeroing(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("needs a simulated target of a given release; a real target has its own")
@@ -218,7 +218,7 @@ func skipBeforeSetParent(t *testing.T, b *testService) {
 	}
 }
 
-// A disk is the AIO file below an lvstore of a real target. The test can fill the lvstore's data
+// A disk is the AIO file below an lvstore of a real target. Tests can fill the lvstore's data
 // clusters with a pattern.
 type disk struct {
 	*testService
@@ -289,8 +289,8 @@ func (d *disk) reload() {
 	require.NoError(d.t, d.rpc.BdevWaitForExamine(d.t.Context()))
 }
 
-// Freed clusters read as zeros, no matter which operation frees them, even after a restart of the
-// target. Inflating a volume allocates all of its clusters, as writing to it would.
+// Freed clusters read as zeros, regardless of which operation frees them, even after a restart of
+// the target. Inflating a volume allocates all of its clusters, as writing to the volume would.
 func TestDeletedDataIsZeroed(t *testing.T) {
 	const mib = 16
 	size := func(name string, thick bool) Spec {

@@ -29,10 +29,10 @@ func (o Origin) String() string {
 }
 
 // Clone creates a volume that starts with the contents of its origin, in the origin's lvstore. The
-// new volume is thin, and at least as large as the origin. If an earlier call created it, Clone
-// returns it.
+// new volume is thin, and at least as large as the origin. If an earlier call created the volume,
+// Clone returns that volume.
 //
-// Creating and growing a clone are two steps, and a crash may happen between them. Therefore, Clone
+// Creating and growing a clone are two steps, and a crash may occur between them. Clone therefore
 // also grows an existing clone that is still as small as its parent.
 func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, error) {
 	var source Volume
@@ -102,17 +102,17 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 }
 
 // beforeClone contains the results of queries that run concurrently with the look-up of the clone,
-// before the clone is created. Clone ignores the results and errors that it turns out not to need.
+// before the clone is created. Clone ignores unneeded results and errors.
 type beforeClone struct {
-	base   Volume // the clone's base, from an earlier call
+	base   Volume // the base of the clone, if an earlier call created it
 	noBase error
 	held   error // the reason why no snapshot of the source can be taken now
 
 	mayBeRenamed bool // whether another call may rename the clone
 }
 
-// askForClone starts the queries whose results beforeClone contains. The caller waits for the
-// results with asking.
+// askForClone starts the queries that fill a beforeClone. The caller waits for the results with
+// asking.
 func (s *Service) askForClone(ctx context.Context, source Volume, from Origin, spec Spec, asking *sync.WaitGroup) *beforeClone {
 	b := new(beforeClone)
 	if !from.Snapshot {
@@ -195,7 +195,7 @@ func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origi
 	return Volume{}, nil, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 }
 
-// base returns the snapshot of a volume from which the clone called name is created, because SPDK
+// base returns the snapshot of a volume that the clone called name is created from, because SPDK
 // can clone only snapshots. The snapshot may have been created for an earlier clone (see reuse.go).
 // The snapshot exists until the volume or the clone is deleted. If the clone is never created, the
 // snapshot is deleted together with the volume.
@@ -233,8 +233,8 @@ func (s *Service) base(ctx context.Context, source Volume, name string, known be
 }
 
 // matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. It walks up the chain
-// of parents. The nearest parents may be snapshots of the volume itself, and the first parent that
-// is not such a snapshot is the origin.
+// of parents. The nearest parents may be snapshots of the volume itself; the first parent that is
+// not is the origin.
 func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, known *Volume) error {
 	differs := func(is any) error {
 		return fmt.Errorf("target %s: %w: %s was created from %v, but a volume created from %v is requested", s.Name, ErrIncompatible, v, is, want)
@@ -259,7 +259,7 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 		}
 		is := Origin{UUID: parent.UUID, Snapshot: true}
 		// The target does not record whether a snapshot by spdk-csi was taken of this volume or is
-		// the source from which the volume was cloned.
+		// the source of this volume.
 		if is != want && (ours || want.UUID != "") {
 			return differs(is)
 		}
@@ -271,10 +271,9 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 	return nil
 }
 
-// Pristine reports whether a volume has never been written to. The result known is false if that
-// cannot be determined: for thick volumes, whose clusters are all allocated from the start, and on
-// releases that do not count clusters. For such volumes, only the name can show that the volume has
-// been used.
+// Pristine reports whether a volume has never been written to. known is false if this cannot be
+// determined: for thick volumes, which allocate all clusters at creation, and on releases that do
+// not count clusters. For such volumes, only the name can show that the volume has been used.
 func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {
 	if v.used() {
 		return false, true, nil

@@ -31,7 +31,7 @@ func (m *methods) Call(ctx context.Context, method string, params, result any) e
 	return m.Caller.Call(ctx, method, params, result)
 }
 
-// gate delays the calls of a method until all callers have made one.
+// gate delays the calls of a method until all callers have called it.
 type gate struct {
 	spdkrpc.Caller
 	method  string
@@ -56,8 +56,8 @@ func (g *gate) Call(ctx context.Context, method string, params, result any) erro
 	return g.Caller.Call(ctx, method, params, result)
 }
 
-// Every RPC of an export can be in flight for all volumes at once, because the driver does not hold
-// any lock during an RPC.
+// Every RPC of an export can be in flight for all volumes concurrently, because the driver holds no
+// lock during an RPC.
 func TestExportsRunConcurrently(t *testing.T) {
 	const volumes = 32
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {

@@ -39,7 +39,7 @@ func TestOperationsSurviveCrashes(t *testing.T) {
 	}
 }
 
-// TestOperationsSurviveFailedCalls is a quick subset of TestOperationsSurviveCrashes. At each call,
+// TestOperationsSurviveFailedCalls is a fast subset of TestOperationsSurviveCrashes. At each call,
 // either the caller dies or the target refuses the call.
 func TestOperationsSurviveFailedCalls(t *testing.T) {
 	drivertest.Serial(t)
@@ -204,8 +204,8 @@ func crashAll(t *testing.T, op operation, newTestService func(*testing.T) *testS
 	})
 }
 
-// crashBy runs an operation once for each of its calls and each failure, and injects that failure
-// into that call.
+// crashBy runs an operation once for each combination of its calls and failures, and injects the
+// failure into the call.
 func crashBy(t *testing.T, op operation, newTestService func(*testing.T) *testService, failures map[string]failure) {
 	want, calls := undisturbed(t, op, newTestService)
 	points := 0
@@ -232,7 +232,7 @@ func crash(t *testing.T, b *testService, op operation, want state, at int, f fai
 	failed := b.fault.FailedMethod()
 	where := "failed at " + failed
 	if failed == "" {
-		return // a real target keeps its transports between tests, so it needs one call fewer
+		return // a real target keeps its transports between tests, so the operation needs one call fewer
 	}
 	if f.deadly && changes(failed) { // the operation may succeed without its last read
 		require.Error(t, err, where)
@@ -253,8 +253,8 @@ func crash(t *testing.T, b *testService, op operation, want state, at int, f fai
 	cleanUp(t, b, where)
 }
 
-// undisturbed runs an operation without failures. It returns the target's state afterwards and the
-// number of calls that the operation made.
+// undisturbed runs an operation without failures. It returns the resulting state of the target and
+// the number of calls that the operation made.
 func undisturbed(t *testing.T, op operation, newTestService func(*testing.T) *testService) (want state, calls int) {
 	require.True(t, t.Run("undisturbed", func(t *testing.T) {
 		b := newTestService(t)
@@ -317,7 +317,7 @@ func snapshots(t *testing.T, b *testService, of ...Volume) (ids []string) {
 }
 
 // neededState returns the state without bases that have one clone. An interrupted deletion may
-// leave such a base behind, which is later deleted together with its clone.
+// leave such a base behind; it is later deleted together with its clone.
 func (b *testService) neededState(t *testing.T) state {
 	s := b.state(t)
 	s.Lvols = slices.DeleteFunc(s.Lvols, func(alias string) bool {

@@ -16,7 +16,7 @@ const MiB = 1 << 20
 
 // A Spec describes a volume to be created.
 type Spec struct {
-	Name string // the requested name, which can be any text
+	Name string // the requested name, which may be any text
 	// MinBytes is the smallest allowed size, and MaxBytes is the largest; 0 means no limit.
 	MinBytes, MaxBytes int64
 	Class              class.Class
@@ -56,7 +56,7 @@ func (s Space) room(st Store, spec Spec) error {
 
 // Create creates an empty volume in a store. The caller must have checked that no such volume
 // exists. If another call has created the volume since that check, and the volume matches spec,
-// Create returns it.
+// Create returns that volume.
 func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, error) {
 	if err := s.Space.room(st, spec); err != nil {
 		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
@@ -96,7 +96,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		return Volume{}, fmt.Errorf("target %s: %w: volume %q was created in lvstore %s, but no longer exists: try again", s.Name, ErrBusy, spec.Name, st.Name)
 	}
 	if !readback.Refused(failed) {
-		// SPDK may still execute the call. The caller must not try another lvstore, because that
+		// SPDK may still execute the call. The caller must not try another lvstore, because this
 		// could create a second volume.
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
@@ -104,8 +104,8 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	if errors.Is(failed, spdkrpc.Exists) {
 		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted, or was created during the call: try again", s.Name, ErrBusy, st.Name, lvol)
 	}
-	// When SPDK refuses a volume, only the error text distinguishes a full lvstore from other
-	// failures, so the lvstore's free space must be read.
+	// If SPDK refuses a volume, only the error text distinguishes a full lvstore from other
+	// failures, so the driver reads the lvstore's free space.
 	now, err := s.store(ctx, st.Name)
 	if err != nil {
 		return Volume{}, err
@@ -116,7 +116,8 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 }
 
-// Matches fails with [ErrIncompatible] if an existing volume does not match spec and want.
+// Matches fails with [ErrIncompatible] unless an existing volume matches spec and is a copy of
+// want.
 func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin) error {
 	return s.matches(ctx, v, spec, want, nil)
 }
@@ -139,8 +140,8 @@ func (s *Service) matches(ctx context.Context, v Volume, spec Spec, want Origin,
 }
 
 // createdThin reports whether a volume was created thin. Taking a snapshot makes the volume itself
-// thin, while the snapshot remains thin or thick, as the volume was before. The volume's oldest
-// snapshot therefore shows how the volume was created.
+// thin, while the snapshot remains as thin or thick as the volume was before. The oldest snapshot
+// therefore shows how the volume was created.
 func (s *Service) createdThin(ctx context.Context, v Volume) (bool, error) {
 	at := v
 	for {

@@ -76,8 +76,8 @@ func TestLostCreationReplyDoesNotReportMissingSpace(t *testing.T) {
 	assert.False(t, v.Thin)
 }
 
-// deleting behaves like a target that is still clearing a deleted volume, which has no bdev but
-// whose name is in use.
+// deleting behaves like a target that is still clearing a deleted volume: the volume has no bdev,
+// but its name is in use.
 type deleting struct{ spdkrpc.Caller }
 
 func (d deleting) Call(ctx context.Context, method string, params, result any) error {
@@ -94,8 +94,8 @@ func TestCreateFailsAsBusyWhileTheNameIsBeingDeleted(t *testing.T) {
 	require.ErrorIs(t, err, ErrBusy)
 }
 
-// The driver can determine whether a volume was created thin or thick, although taking a snapshot
-// makes every volume thin.
+// The driver can determine whether a volume was created thin or thick, even after a snapshot has
+// made the volume thin.
 func TestSnapshotsKeepVolumesThinOrThick(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")

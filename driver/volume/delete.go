@@ -25,7 +25,7 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	if missing {
-		s.sweep(ctx) // its bases may still exist
+		s.sweep(ctx) // the bases of the volume may still exist
 	}
 	if exported || unknown != nil {
 		if err := s.removeExport(ctx, id); err != nil {
@@ -40,9 +40,9 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 
 // DeleteSnapshot deletes a snapshot. If the snapshot has one clone, its contents move to that
 // clone. If the snapshot has several clones, DeleteSnapshot fails with ErrInUse or, with
-// Config.DetachClones, first detaches all of them but one. DeleteSnapshot calls claim, which may be
-// nil, for each clone that it detaches. DeleteSnapshot fails with ErrMember if the snapshot belongs
-// to a group, and succeeds if it does not exist.
+// Config.DetachClones, first detaches all clones but one. It calls claim, which may be nil, for
+// each clone that it detaches. DeleteSnapshot fails with ErrMember if the snapshot belongs to a
+// group, and succeeds if the snapshot does not exist.
 func (s *Service) DeleteSnapshot(ctx context.Context, id string, claim Claim) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -78,7 +78,7 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 		if kind := spdkrpc.KindOf(failed); kind == spdkrpc.Busy || kind == spdkrpc.Failed {
 			s.seen.noteRefusal(v)
 		}
-		return s.confirmDeleted(ctx, v.UUID) // SPDK may still be deleting it
+		return s.confirmDeleted(ctx, v.UUID) // SPDK may still be deleting the volume
 	}
 	if err != nil {
 		return err
@@ -90,9 +90,9 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 }
 
 // confirmDeleted verifies that the deletion of an unlisted volume is complete, by deleting the
-// volume again. While SPDK is clearing the clusters of a volume, which can take minutes, it no
-// longer lists the volume, and refuses to delete it. Afterwards, SPDK responds that the volume does
-// not exist.
+// volume again. While SPDK is clearing the clusters of a volume, which can take minutes, it does
+// not list the volume and refuses to delete it. When the deletion is complete, SPDK responds that
+// the volume does not exist.
 func (s *Service) confirmDeleted(ctx context.Context, id string) error {
 	// Check the lvstore first: SPDK would delete a volume without a bdev even from an lvstore that
 	// the driver must not use.

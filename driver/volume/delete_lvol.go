@@ -10,7 +10,7 @@ import (
 
 // deleteLvol deletes an lvol. When SPDK deletes a snapshot, it moves the snapshot's clusters to its
 // only clone without waiting for writes to the clone. The proxy therefore freezes the I/O of the
-// clone's hosts during the deletion, and refuses the call if it cannot.
+// clone's hosts during the deletion, and refuses the call if it cannot freeze this I/O.
 func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 	if !v.Snapshot {
 		return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
@@ -41,8 +41,8 @@ func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 	return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
 }
 
-// onlyClone returns the clone of a snapshot if it has exactly one, and that clone is not a snapshot
-// itself. For any other snapshot, onlyClone returns nil.
+// onlyClone returns the clone of a snapshot that has exactly one clone, unless that clone is itself
+// a snapshot. Otherwise, it returns nil.
 func (s *Service) onlyClone(ctx context.Context, v Volume) (*Volume, error) {
 	now, err := s.lookUp(ctx, v.UUID)
 	if err != nil || len(now.Clones) != 1 {
@@ -62,7 +62,7 @@ func ignore(err, kind error) error {
 	return err
 }
 
-// hasUsers reports whether a volume is exported, or is used by another bdev.
+// hasUsers reports whether a volume is exported or used by another bdev.
 func (s *Service) hasUsers(ctx context.Context, v Volume) (bool, error) {
 	list, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &v.UUID})
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Service) hasUsers(ctx context.Context, v Volume) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	used := list[0].Claimed // used by a namespace, or by a bdev above it
+	used := list[0].Claimed // used by a namespace, or by a bdev above the volume
 	for _, n := range nodes {
 		for _, l := range n.LUNs {
 			used = used || l.BdevName == v.UUID

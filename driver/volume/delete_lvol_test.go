@@ -36,7 +36,7 @@ func TestSnapshotIsDeletedOnlyDuringAFreeze(t *testing.T) {
 	assert.Equal(t, []string{snap.UUID}, f.deleted)
 }
 
-// Through a proxy that cannot freeze I/O, the snapshot is not deleted until the volume is detached.
+// With a proxy that cannot freeze I/O, the snapshot is not deleted until the volume is detached.
 func TestOldProxyDoesNotDeleteSnapshotOfVolumeInUse(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {

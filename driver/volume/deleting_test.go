@@ -80,8 +80,8 @@ func (c *clearing) Call(ctx context.Context, method string, params, result any) 
 
 // While SPDK is clearing the clusters of a deleted volume, a repeated deletion fails with a
 // retryable error, regardless of whether the first caller is still waiting or has lost its reply.
-// The repeated deletion succeeds once the first one is complete. Until then, a volume with the same
-// name cannot be created.
+// The repeated deletion succeeds once the first deletion is complete. Until then, no volume with
+// the same name can be created.
 func TestRepeatedDeletionFailsUntilTheFirstIsComplete(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("TestDeletionOnARealTargetCanBeRepeated tests this on real targets")

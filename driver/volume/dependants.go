@@ -9,8 +9,8 @@ import (
 )
 
 // hasClones fails with ErrInUse if a snapshot has more than one clone. The error lists the clones
-// by names that Kubernetes users know: volumes, by their PersistentVolumes' names, and requested
-// snapshots. For an internal snapshot, the error lists the volumes that were created from that
+// by names that Kubernetes users know: volumes by the names of their PersistentVolumes, and
+// requested snapshots. In place of an internal snapshot, it lists the volumes created from that
 // snapshot.
 func (s *Service) hasClones(ctx context.Context, v Volume) error {
 	if len(v.Clones) < 2 {
@@ -72,8 +72,8 @@ func (s *Service) dependants(ctx context.Context, store, name string) ([]string,
 	return all, nil
 }
 
-// Undeletable returns the error with which DeleteSnapshot would currently refuse to delete a
-// snapshot, or nil if it would delete it. Undeletable changes nothing.
+// Undeletable returns the error that DeleteSnapshot would currently return for a snapshot, or nil
+// if it would delete the snapshot. Undeletable changes nothing.
 func (s *Service) Undeletable(ctx context.Context, id string) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if err != nil {
