@@ -11,17 +11,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// SPDK deletes a snapshot only if it has at most one clone, to which the snapshot's clusters then
-// belong. With Config.DetachClones, the driver can also delete snapshots with several clones. It
+// SPDK deletes a snapshot only if it has at most one clone, which then receives the snapshot's
+// clusters. With Config.DetachClones, the driver can also delete snapshots with several clones: it
 // first copies the snapshot's clusters into all clones but one (bdev_lvol_decouple_parent). Copying
 // is safe only while no host is writing to the clone; the proxy checks this.
 
-// A Claim locks a volume against other calls until the current call ends. A Claim fails if another
-// call is already working on the volume.
+// A Claim locks a volume against other calls until the current call ends. It fails if another call
+// is already working on the volume.
 type Claim func(id string) error
 
 // makeDeletable makes sure that a snapshot has at most one clone. Without Config.DetachClones, it
-// fails with ErrInUse if there are more.
+// fails with ErrInUse if the snapshot has more clones.
 func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) error {
 	if len(snap.Clones) < 2 || !s.DetachClones {
 		return s.hasClones(ctx, snap)
@@ -36,7 +36,7 @@ func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) e
 				return err
 			}
 		}
-		if why, err := s.undetachable(ctx, c, snap); err != nil { // check again, now that no other call works on the clone
+		if why, err := s.undetachable(ctx, c, snap); err != nil { // check again now that no other call is working on the clone
 			return err
 		} else if why != "" {
 			return fmt.Errorf("target %s: %w: %s, a clone of snapshot %s, %s: try again", s.Name, ErrBusy, c, snap, why)
@@ -57,8 +57,8 @@ func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) e
 	return nil
 }
 
-// clonesToDetach returns all but one of a snapshot's clones. If one of the clones cannot be
-// detached, clonesToDetach omits that clone.
+// clonesToDetach returns all but one of a snapshot's clones. If one clone cannot be detached, that
+// is the clone it omits.
 func (s *Service) clonesToDetach(ctx context.Context, snap Volume) (detach []Volume, err error) {
 	var stays []string
 	for _, name := range slices.Sorted(slices.Values(snap.Clones)) {
@@ -97,7 +97,7 @@ func (s *Service) clonesToDetach(ctx context.Context, snap Volume) (detach []Vol
 }
 
 // undetachable returns the reason why a clone cannot be detached from its snapshot, or "" if it can
-// be.
+// be detached.
 func (s *Service) undetachable(ctx context.Context, c, snap Volume) (why string, err error) {
 	switch {
 	case c.Snapshot:
@@ -135,7 +135,7 @@ func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int
 }
 
 // decouple copies the clusters that a clone shares with its parent into the clone. The clone's new
-// parent is its old parent's parent.
+// parent is the parent of its old parent.
 func (s *Service) decouple(ctx context.Context, c, parent Volume) error {
 	failed := s.rpc.BdevLvolDecoupleParent(ctx, spdkrpc.BdevLvolDecoupleParentParams{Name: c.UUID})
 	if failed == nil {

@@ -92,7 +92,7 @@ func TestUndetachableClonesAreRefused(t *testing.T) {
 	busy := errors.New("claimed by another call")
 	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), s.UUID, func(string) error { return busy }), busy)
 
-	// SPDK loses data of volumes that it decouples concurrently.
+	// SPDK loses data if it decouples several volumes concurrently.
 	b.detaching.Lock()
 	refused(ErrBusy, "clones of another snapshot are being detached")
 	b.detaching.Unlock()
@@ -103,7 +103,7 @@ func TestUndetachableClonesAreRefused(t *testing.T) {
 	require.NoError(t, b.Delete(t.Context(), filler.UUID))
 
 	// A later snapshot of the same volume is also a clone of the first snapshot. The later snapshot
-	// is read-only, so it cannot be detached, and receives the first snapshot's clusters instead. A
+	// is read-only, so it cannot be detached; instead, it receives the first snapshot's clusters. A
 	// snapshot can have only one later snapshot as a clone.
 	_, err = b.Snapshot(t.Context(), "snapshot-2", v.UUID)
 	require.NoError(t, err)

@@ -10,23 +10,22 @@ import (
 
 // If a volume's blob is busy, SPDK refuses to delete the volume, but may still remove it from its
 // lists. Such a volume looks deleted, but its clusters remain allocated, its data is not cleared,
-// and the volume reappears when the target restarts. Therefore, an unlisted volume counts as
-// deleted only if SPDK reports that it does not exist, or if every allocated cluster belongs to a
+// and the volume reappears when the target restarts. An unlisted volume therefore counts as deleted
+// only if SPDK reports that the volume does not exist, or if every allocated cluster belongs to a
 // listed volume.
 
-// An Unlisted describes the allocated clusters of an lvstore that do not belong to any listed
-// volume.
+// An Unlisted describes the allocated clusters of an lvstore that belong to no listed volume.
 type Unlisted struct {
 	Store    Store
 	Clusters int64
 }
 
-// Bytes returns the space that u's clusters occupy.
+// Bytes returns the space that the clusters occupy.
 func (u Unlisted) Bytes() int64 { return u.Clusters * u.Store.ClusterBytes }
 
-// unlistedReadings limits how many times an lvstore is read to obtain consistent figures. Hosts
-// allocate clusters between the queries of a pass, and SPDK no longer lists a volume whose clusters
-// it is clearing for deletion.
+// unlistedReadings limits how many passes read an lvstore to obtain consistent figures. Hosts
+// allocate clusters between the queries of a pass, and SPDK no longer lists a deleted volume while
+// it is clearing the volume's clusters.
 const unlistedReadings = 4
 
 // unlistedPause is the pause before the second pass. The pause doubles with each pass.
@@ -35,9 +34,9 @@ const unlistedPause = 50 * time.Millisecond
 // errNoClusters means that the release does not report the number of clusters of a volume.
 var errNoClusters = errors.New("this release of SPDK does not report allocated clusters")
 
-// Unlisted lists the lvstores in which every pass found allocated clusters that do not belong to
-// any listed volume, with the lowest number found. For releases that do not report the clusters of
-// volumes, Unlisted returns nothing.
+// Unlisted lists the lvstores in which every pass found allocated clusters that belong to no listed
+// volume, with the lowest number of such clusters. It returns nothing for releases that do not
+// report the clusters of volumes.
 func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 	unproven, err := s.unproven(ctx)
 	if errors.Is(err, errNoClusters) {
@@ -52,8 +51,8 @@ func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 }
 
 // unproven lists the lvstores for which no pass proved that every allocated cluster belongs to a
-// listed volume, with the lowest number found of clusters that belong to no listed volume. A number
-// of zero or less means that the lvstore is merely changing too fast to be counted.
+// listed volume, with the lowest number of clusters that belong to no listed volume. If the number
+// is zero or negative, the lvstore is merely changing too fast to be counted.
 func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 	before, err := s.Stores(ctx)
 	if err != nil {
@@ -70,7 +69,7 @@ func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 		for _, u := range read {
 			clusters, unproven := lowest[u.Store.UUID]
 			if reading > 1 && !unproven {
-				continue // an earlier pass proved it
+				continue // an earlier pass proved that every cluster belongs to a listed volume
 			}
 			if reading > 1 {
 				u.Clusters = min(u.Clusters, clusters)
@@ -116,7 +115,7 @@ func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Sto
 	for _, st := range after {
 		i := slices.IndexFunc(before, func(was Store) bool { return was.UUID == st.UUID })
 		if i < 0 {
-			found = append(found, Unlisted{Store: st}) // its volumes were not counted
+			found = append(found, Unlisted{Store: st}) // the volumes in this lvstore were not counted
 			continue
 		}
 		used := (st.TotalBytes - max(st.FreeBytes, before[i].FreeBytes)) / st.ClusterBytes
@@ -129,8 +128,8 @@ func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Sto
 
 // proveDeleted verifies that an unlisted volume was deleted rather than dropped. If the deletion
 // cannot be verified, proveDeleted fails with ErrDropped. Cluster counts prove nothing if the
-// volume had no clusters or the release does not report them. In those cases, the only evidence is
-// whether this process saw SPDK refuse to delete the volume but stop listing it.
+// volume had no clusters, or if the release does not report clusters. In those cases, the only
+// evidence is whether this process saw SPDK refuse to delete the volume but stop listing it.
 func (s *Service) proveDeleted(ctx context.Context, id string) error {
 	unproven, err := s.unproven(ctx)
 	counted := !errors.Is(err, errNoClusters)

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume that the target no longer lists after a refused deletion has not been deleted. It
-// reappears after a restart.
+// If the target refuses to delete a volume but stops listing it, the volume has not been deleted.
+// It reappears after a restart.
 func TestDroppedVolumeIsNotReportedAsDeleted(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		t.Run(release, func(t *testing.T) { testDroppedVolume(t, rpcschema.MustRelease(release)) })
@@ -33,7 +33,7 @@ func testDroppedVolume(t *testing.T, r rpcschema.Release) {
 	snap, err := b.Snapshot(t.Context(), "snap", other.UUID)
 	require.NoError(t, err)
 
-	require.NoError(t, b.rpc.BdevLvolInflate(t.Context(), spdkrpc.BdevLvolInflateParams{Name: v.UUID})) // allocates its clusters
+	require.NoError(t, b.rpc.BdevLvolInflate(t.Context(), spdkrpc.BdevLvolInflateParams{Name: v.UUID})) // this allocates the volume's clusters
 	b.sim.MakeBusy(v.UUID)
 	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrDropped)
 	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrDropped, "when it is repeated")
@@ -93,7 +93,7 @@ func TestChangingSpaceIsNotReportedAsUnlisted(t *testing.T) {
 		other, err = b.Create(t.Context(), store, thick)
 		assert.NoError(t, err)
 	}
-	for range 2 { // start with an lvstore that grows, and with one that shrinks
+	for range 2 { // start once with a growing lvstore, and once with a shrinking lvstore
 		unlisted, err := s.Unlisted(t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, unlisted)
@@ -109,7 +109,7 @@ func TestChangingSpaceIsNotReportedAsUnlisted(t *testing.T) {
 	}
 }
 
-// A deletion is proven by a later pass if an lvstore was changing only during the first one.
+// If an lvstore was changing only during the first pass, a later pass proves the deletion.
 func TestDeletionIsProvenOnceSpaceIsSteady(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 8)
@@ -127,7 +127,7 @@ func TestDeletionIsProvenOnceSpaceIsSteady(t *testing.T) {
 	assert.Equal(t, 1, changed)
 }
 
-// A changingStore calls the function change each time the volumes of one lvstore have been listed.
+// A changingStore calls change each time the volumes of one lvstore have been listed.
 type changingStore struct {
 	spdkrpc.Caller
 	uuid   string

@@ -12,15 +12,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The name of a snapshot contains the second in which it was requested, so SPDK does not refuse a
-// second snapshot with the same requested name. A call whose reply was lost may still be executed
-// while it is repeated, and two controllers may be active for a moment. Therefore, before a call
-// returns the snapshot that it took, it looks for other snapshots with the same requested name. The
-// order in which SPDK executed the calls is decisive, not the clocks. Of two snapshots of a volume,
-// the older one is the parent of the other.
+// The name of a snapshot contains the time of the request in seconds, so SPDK does not refuse a
+// second snapshot with the same requested name. A call may still be executed after its reply was
+// lost and while it is being repeated, and two controllers may be active for a short time. Before a
+// call returns the snapshot that it took, it therefore looks for other snapshots with the same
+// requested name. The order in which SPDK executed the calls is decisive, not the clocks: of two
+// snapshots of a volume, the older is the parent of the other.
 
 // FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target.
-// If there are several, it returns the oldest, which is the snapshot that callers receive.
+// If there are several, it returns the oldest, because that is the snapshot that callers receive.
 func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, error) {
 	lvols, err := s.lvolsSoon(ctx)
 	if err != nil {
@@ -55,9 +55,9 @@ func snapshotsNamed(lvols []spdkrpc.LvolInfo, name string) []spdkrpc.LvolInfo {
 	})
 }
 
-// oldest returns the UUID of the oldest of these snapshots, according to their order in the chain
-// of parents. If the snapshots are in different chains, because their volumes differ, oldest uses
-// the chain of the snapshot that was requested first.
+// oldest returns the UUID of the oldest of these snapshots, based on their order in the chain of
+// parents. If the snapshots are in different chains, because their volumes differ, oldest uses the
+// chain of the snapshot that was requested first.
 func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, error) {
 	first := slices.MinFunc(all, func(a, b spdkrpc.LvolInfo) int {
 		m, _ := parseName(a.Name)
@@ -87,12 +87,12 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 }
 
 // After this call has taken a snapshot, keepOldest returns the oldest snapshot that was requested
-// under name. If another snapshot is older, keepOldest deletes the one that this call took, which
-// has not been returned to any caller. Each call deletes only its own snapshot.
+// under name. If another snapshot is older, keepOldest deletes the snapshot that this call took,
+// which no caller has received. Each call deletes only its own snapshot.
 //
 // Other calls may be deleting their own snapshots at the same time, so the chain can change while
-// it is read, and SPDK can refuse a deletion. Therefore, keepOldest makes several attempts. named
-// contains the snapshots with this name, if they were listed after this call took its snapshot;
+// it is read, and SPDK can refuse a deletion. keepOldest therefore makes several attempts. named
+// contains the snapshots with this name if they were listed after this call took its snapshot;
 // otherwise it is nil.
 func (s *Service) keepOldest(ctx context.Context, name string, taken Volume, named []spdkrpc.LvolInfo) (snap Snapshot, err error) {
 	for tries := range keepOldestTries {
@@ -112,7 +112,7 @@ func (s *Service) keepOldest(ctx context.Context, name string, taken Volume, nam
 
 const keepOldestTries = 20
 
-// tryKeepOldest makes one of keepOldest's attempts. changing is true if other calls interfered.
+// tryKeepOldest makes one attempt for keepOldest. changing is true if other calls interfered.
 func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume, found []spdkrpc.LvolInfo) (snap Snapshot, changing bool, err error) {
 	own, _ := parseName(taken.Name)
 	if found == nil {

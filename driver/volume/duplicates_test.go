@@ -14,15 +14,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// at returns a service of another controller, whose clock shows the given second.
+// at returns the service of another controller. Its clock shows the given second.
 func (b *testService) at(second int64, caller spdkrpc.Caller) *Service {
 	c := b.Config
 	c.Now = func() time.Time { return time.Unix(1_800_000_000+second, 0) }
 	return NewTarget(c).Service(spdkrpc.NewClient(caller))
 }
 
-// If a call that takes a snapshot loses its reply, and is executed only while the caller repeats
-// it, one snapshot remains.
+// If the reply to a snapshot call is lost, and the target executes the call only while the caller
+// repeats it, one snapshot remains.
 func TestLostSnapshotReplyLeavesOneSnapshot(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

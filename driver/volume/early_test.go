@@ -34,8 +34,8 @@ func (e *earlyList) Call(ctx context.Context, method string, params, result any)
 	return e.Caller.Call(ctx, method, params, result)
 }
 
-// An existing snapshot that is missing from the list before the call is found in the list after the
-// call. The older snapshot is kept.
+// An existing snapshot may be missing from the list before the call. The list after the call
+// contains it, and the older snapshot is kept.
 func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -47,7 +47,7 @@ func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	require.NoError(t, err)
 
 	later := b.Now().Add(time.Minute)
-	b.Target.Now = func() time.Time { return later } // gives the second snapshot a different name
+	b.Target.Now = func() time.Time { return later } // so that the second snapshot has a different name
 	again, err := s.Snapshot(t.Context(), "s", v.UUID)
 	require.NoError(t, err)
 	assert.Equal(t, first.UUID, again.UUID)
@@ -58,13 +58,13 @@ func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	assert.Len(t, all, 1)
 }
 
-// If the target has new lvstores, the driver lists their lvols as well as those of the lvstores it
+// If the target has new lvstores, the driver lists the lvols in the new lvstores and in those it
 // has seen before.
 func TestLvolsInNewLvstoresAreListed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	s := b.Target.Service(spdkrpc.NewClient(b.fault))
-	for range 2 { // first without any known lvstores, then with one
+	for range 2 { // first without known lvstores, then with one
 		lvols, err := s.lvolsSoon(t.Context())
 		require.NoError(t, err)
 		require.Len(t, lvols, 1)

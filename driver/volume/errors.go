@@ -8,7 +8,7 @@ import (
 )
 
 // Kinds of failure. Each error of this package wraps one of these kinds or an error of spdkrpc, and
-// its text says what to do.
+// its text includes a remedy.
 var (
 	// ErrNotFound means that the target has no such volume or snapshot.
 	ErrNotFound = errors.New("not found")
@@ -20,12 +20,12 @@ var (
 	// ErrOutOfRange means that no size within the requested range is possible in the lvstore.
 	ErrOutOfRange = errors.New("size out of range")
 	// ErrInUse means that a host is admitted or connected to the volume, or that a snapshot has
-	// clones. It is the same value as export.ErrInUse, because callers treat both the same way.
+	// clones. It is the same value as export.ErrInUse, because callers treat both in the same way.
 	ErrInUse = export.ErrInUse
 	// ErrTooDeep means that the chain of snapshots below a volume is already at its maximum length.
 	ErrTooDeep = errors.New("too many snapshots")
-	// ErrBusy means that the volume changed during the call, or that another operation on it is in
-	// progress. The caller may retry.
+	// ErrBusy means that the volume changed during the call, or that another operation on the
+	// volume is in progress. The caller may retry.
 	ErrBusy = export.ErrBusy
 	// ErrWrongKind means that the object is a snapshot rather than a volume, a volume rather than a
 	// snapshot, or not a logical volume.
@@ -33,11 +33,11 @@ var (
 	// ErrStoreMissing means that an expected lvstore is not loaded, so it is unknown which volumes
 	// it contains.
 	ErrStoreMissing = errors.New("lvstore missing")
-	// ErrDropped means that the target no longer lists the volume, but that it is unknown whether
-	// the volume was deleted.
+	// ErrDropped means that the target no longer lists the volume, but it is unknown whether the
+	// volume was deleted.
 	ErrDropped = errors.New("not known to be deleted")
-	// ErrDegraded means that the volume exists, but that SPDK could not create its bdev. At
-	// present, the volume can be neither used nor changed.
+	// ErrDegraded means that the volume exists, but SPDK could not create its bdev. At present, the
+	// volume can be neither used nor changed.
 	ErrDegraded = errors.New("volume not available")
 	// ErrStoreForbidden means that the volume is in an lvstore that the driver must not use.
 	ErrStoreForbidden = errors.New("lvstore not permitted")
@@ -47,22 +47,22 @@ var (
 	// ErrLoads means that the target may load an lvstore or RAID that a pod has written to a raw
 	// block volume.
 	ErrLoads = errors.New("no raw block volumes on this target")
-	// ErrExposes means that others could read the volume's data after its deletion.
+	// ErrExposes means that users of other volumes could read the volume's data after its deletion.
 	ErrExposes = errors.New("would expose deleted data")
-	// ErrTooOld means that the target's SPDK release cannot safely do what the caller asked for.
+	// ErrTooOld means that the target's SPDK release cannot safely execute the request.
 	ErrTooOld = errors.New("this release of SPDK is too old")
-	// ErrNotTogether means that snapshots of these volumes cannot be taken at the same moment.
+	// ErrNotTogether means that simultaneous snapshots of these volumes are impossible.
 	ErrNotTogether = errors.New("cannot be in one group snapshot")
-	// ErrNoChanges means that it is unknown in which blocks two snapshots differ.
+	// ErrNoChanges means that it is unknown which blocks differ between two snapshots.
 	ErrNoChanges = errors.New("the changed blocks are unknown")
 	// ErrEncrypted means that the volume's offsets in pods differ from those on the target.
 	ErrEncrypted = errors.New("encrypted volume")
 	// ErrMember means that the snapshot belongs to a group snapshot, and is deleted only together
 	// with that group.
 	ErrMember = errors.New("part of a group snapshot")
-	// ErrCredentials means that the proxy refused the credentials, ErrCertificate that its
-	// certificate is not trusted, and ErrDenied that the user's roles do not allow a call. Packages
-	// that do not import spdkrpc use these names.
+	// ErrCredentials means that the proxy refused the credentials. ErrCertificate means that the
+	// proxy's certificate is not trusted. ErrDenied means that the user's roles do not allow a
+	// call. Packages that do not import spdkrpc use these names.
 	ErrCredentials = spdkrpc.ErrCredentials
 	ErrCertificate = spdkrpc.ErrCertificate
 	ErrDenied      = error(spdkrpc.Denied)
@@ -70,8 +70,8 @@ var (
 	ErrMismatch = errors.New("not the snapshots of the group")
 )
 
-// notAllowed reports whether the proxy authenticated the user, but the user's roles do not allow
-// the call.
+// notAllowed reports whether the proxy authenticated the user but the user's roles do not allow the
+// call.
 func notAllowed(err error) bool {
 	return errors.Is(err, spdkrpc.Denied) && !errors.Is(err, spdkrpc.ErrCredentials)
 }

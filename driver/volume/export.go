@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// An Exported volume is a volume to which a host is admitted.
+// An Exported is a volume with an admitted host.
 type Exported struct {
 	Volume
 	export.Admission
@@ -56,7 +56,7 @@ func (s *Service) export(ctx context.Context, id string, h export.Host, admit ad
 	case err != nil && v.UUID == "": // the subsystem could not be read
 		return Exported{}, fmt.Errorf("target %s: export volume %s: %w", s.Name, id, err)
 	case err != nil:
-		if _, gone := s.GetVolume(ctx, id); errors.Is(gone, ErrNotFound) { // SPDK's error does not show that
+		if _, gone := s.GetVolume(ctx, id); errors.Is(gone, ErrNotFound) { // SPDK's error does not show that the volume is gone
 			return Exported{}, gone
 		}
 		return Exported{}, fmt.Errorf("target %s: export %s: %w", s.Name, v, err)
@@ -74,8 +74,8 @@ func (s *Service) Unexport(ctx context.Context, id string, h *export.Host) error
 	return nil
 }
 
-// removeExport removes the export of a volume that is to be deleted. The export must not admit any
-// host.
+// removeExport removes the export of a volume that is about to be deleted. It fails if the export
+// admits a host.
 func (s *Service) removeExport(ctx context.Context, id string) error {
 	if err := s.exports.RemoveUnused(ctx, id); err != nil {
 		return fmt.Errorf("target %s: delete volume %s: %w", s.Name, id, err)
@@ -83,8 +83,8 @@ func (s *Service) removeExport(ctx context.Context, id string) error {
 	return nil
 }
 
-// Hosts returns, for each volume, the NVMe host NQNs or iSCSI initiator names to which it is
-// exported.
+// Hosts returns, for each volume, the NVMe host NQNs or iSCSI initiator names that the volume is
+// exported to.
 func (s *Service) Hosts(ctx context.Context, ids []string) ([][]string, error) {
 	hosts, err := s.exports.Hosts(ctx, ids)
 	if err != nil {
@@ -93,13 +93,13 @@ func (s *Service) Hosts(ctx context.Context, ids []string) ([][]string, error) {
 	return hosts, nil
 }
 
-// Fence removes a host from all exports of the target, and prevents new exports to it; see
+// Fence removes a host from all exports of the target, and prevents new exports to the host; see
 // [export.Service.Fence].
 func (s *Service) Fence(ctx context.Context, h export.Host, node string, dryRun bool) ([]export.Fencing, error) {
 	return s.exports.Fence(ctx, h, node, dryRun)
 }
 
-// Unfence lets a host use exports of the target again; see [export.Service.Unfence].
+// Unfence allows a host to use exports of the target again; see [export.Service.Unfence].
 func (s *Service) Unfence(ctx context.Context, h export.Host, dryRun bool) (was bool, err error) {
 	return s.exports.Unfence(ctx, h, dryRun)
 }

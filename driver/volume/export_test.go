@@ -64,8 +64,8 @@ func testExportNVMe(t *testing.T, b *testService, legacy bool) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// noLists fails the test if a call lists all objects of a kind, because the time that such a call
-// takes grows with the number of volumes.
+// noLists fails the test if a call lists all objects of a kind, because the duration of such a call
+// grows with the number of volumes.
 type noLists struct {
 	spdkrpc.Caller
 	t *testing.T

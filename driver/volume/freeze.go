@@ -9,14 +9,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// maxDepth limits the number of snapshots below a volume: SPDK fails or crashes when it loads
-// chains of 300.
+// maxDepth limits the number of snapshots below a volume, because SPDK fails or crashes when it
+// loads chains of 300 snapshots.
 const maxDepth = 64
 
-// snapshotNow takes a snapshot of a volume to which hosts may be writing. SPDK can destroy the
+// snapshotNow takes a snapshot of a volume that hosts may be writing to. SPDK can destroy the
 // lvstore if hosts write during a snapshot, so the proxy freezes the hosts' I/O, and refuses the
-// call if that is not possible. The caller must have checked that the hosts can hold back I/O
-// (CheckHoldsIO), and that the volume's chain is not too deep.
+// call if it cannot. The caller must have checked that the hosts can hold back I/O (CheckHoldsIO),
+// and that the volume's chain is not too deep.
 func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id string, err error) {
 	list, err := s.rpc.SpdkgateLvolSnapshot(ctx, spdkrpc.SpdkgateLvolSnapshotParams{
 		Snapshots: []spdkrpc.ProxySnapshotRequest{{LvolName: v.UUID, SnapshotName: name, NQN: new(export.NQN(v.UUID))}},
@@ -33,8 +33,8 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 	return list[0].UUID, nil
 }
 
-// deletedMeanwhile converts SPDK's error for a volume that does not exist to ErrBusy. Use
-// deletedMeanwhile for a volume that was read earlier in the same call.
+// deletedMeanwhile converts SPDK's error for a nonexistent volume to ErrBusy. Use it for a volume
+// that was read earlier in the same call.
 func deletedMeanwhile(object string, failed error) error {
 	if errors.Is(failed, spdkrpc.NoSuchDevice) {
 		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, object, failed)
@@ -57,8 +57,8 @@ func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (
 }
 
 // checkDepthIn is like checkDepth, but for callers that have already listed the lvols. Following
-// the chain takes one query for each snapshot, so checkDepthIn follows the chain only if the
-// lvstore has enough snapshots to form a chain that is too long.
+// the chain takes one query per snapshot, so checkDepthIn follows the chain only if the lvstore has
+// enough snapshots for the chain to be too long.
 func (s *Service) checkDepthIn(ctx context.Context, lvols []spdkrpc.LvolInfo, v Volume) error {
 	snapshots := 0
 	for _, l := range lvols {

@@ -18,7 +18,7 @@ import (
 type freezer struct {
 	spdkrpc.Caller
 	requests []spdkrpc.ProxySnapshotRequest
-	deleted  []string     // deleted by spdkgate_lvol_delete
+	deleted  []string     // names that spdkgate_lvol_delete deleted
 	fails    error        // the error that both methods return; nil for none
 	barrier  *fakeBarrier // where calls on several targets wait
 }
@@ -78,8 +78,8 @@ func (f *freezer) Call(ctx context.Context, method string, params, result any) e
 	return nil
 }
 
-// undo deletes the snapshots that a call has taken, after a later snapshot in the same call has
-// failed.
+// undo deletes the snapshots that a call has already taken, after a later snapshot in the same call
+// has failed.
 func (f *freezer) undo(ctx context.Context, taken []spdkrpc.ProxySnapshot, cause error) error {
 	for _, s := range taken {
 		if err := f.Caller.Call(ctx, "bdev_lvol_delete", map[string]string{"name": s.UUID}, new(bool)); err != nil {
@@ -117,7 +117,7 @@ func TestSnapshotIsTakenDuringAFreeze(t *testing.T) {
 	require.ErrorIs(t, err, spdkrpc.InUse)
 }
 
-// Through a proxy that cannot freeze I/O, no snapshot of an exported volume is taken.
+// With a proxy that cannot freeze I/O, no snapshot of an exported volume is taken.
 func TestOldProxyDoesNotSnapshotExportedVolume(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {

@@ -16,13 +16,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A group snapshot consists of one snapshot of each of several volumes, all taken at the same
-// moment. The proxy of each target takes its snapshots in one call, and freezes all of the volumes
-// before the first snapshot. The proxies of several targets wait for each other before their first
-// snapshot (see moment.go). SPDK has no concept of groups, so the members' names identify the
-// group. Each attempt to take a group snapshot has its own id, and the names of its members contain
-// that id and the number of members. Therefore, snapshots from two attempts are never mistaken for
-// one group, and a missing member is detected.
+// A group snapshot consists of simultaneous snapshots of several volumes. The proxy of each target
+// takes its snapshots in one call, and freezes all of the volumes before the first snapshot. The
+// proxies of several targets wait for each other before their first snapshot (see moment.go). SPDK
+// has no concept of groups, so the names of the members identify the group. Each attempt to take a
+// group snapshot has its own id, and the names of its members contain this id and the number of
+// members. Snapshots from two attempts are therefore never mistaken for one group, and missing
+// members are detected.
 
 // A Group describes a group snapshot.
 type Group struct {
@@ -37,7 +37,7 @@ type GroupMember struct {
 	Snapshot
 }
 
-// Members holds the UUIDs of volumes or snapshots on one target.
+// Members contains the UUIDs of volumes or snapshots on one target.
 type Members struct {
 	Service *Service
 	UUIDs   []string
@@ -47,12 +47,12 @@ type Members struct {
 // can freeze in one call.
 const MaxGroup = 32
 
-// TakeGroup takes snapshots of volumes at the same moment, as a group with the given name. If a
-// group with that name exists, TakeGroup returns it, or fails with ErrIncompatible if the group
-// contains snapshots of other volumes.
+// TakeGroup takes simultaneous snapshots of volumes, as a group with the given name. If a group
+// with that name exists, TakeGroup returns it, or fails with ErrIncompatible if the group contains
+// snapshots of other volumes.
 //
-// If an interrupted attempt left only some of its snapshots, TakeGroup deletes them and starts
-// over, because the missing snapshots can no longer be taken at the same moment.
+// If an interrupted attempt left behind only some of its snapshots, TakeGroup deletes these and
+// starts over, because the missing snapshots can no longer be simultaneous.
 //
 // others returns all other targets. TakeGroup queries the other targets only if they may contain
 // missing members of an earlier attempt.
@@ -63,7 +63,7 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	}
 	found, cleared, err := clearHalfMade(ctx, name, members, others)
 	if err == nil && cleared {
-		volumes, err = groupSources(ctx, members) // their parents have changed
+		volumes, err = groupSources(ctx, members) // the parents of the volumes have changed
 	}
 	if err != nil {
 		return Group{}, err
@@ -82,8 +82,8 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	done := found.complete()
 	switch taken := slices.Contains(done, id); {
 	case taken && len(done) > 1:
-		// Another call took the same group concurrently. This call's snapshots have not been
-		// returned to any caller, so they can be deleted.
+		// Another call took the same group concurrently. No caller has received the snapshots of
+		// this call, so they can be deleted.
 		return Group{}, errors.Join(fmt.Errorf("%s: %w: group snapshot %q was taken twice at the same time: try again", targetsOf(members), ErrBusy, name), removeMembers(ctx, found[id], nil))
 	case taken:
 		return describeGroup(ctx, id, found[id])
@@ -97,7 +97,7 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	return Group{}, failed
 }
 
-// A source is a volume whose snapshot is in a group.
+// A source is a volume with a snapshot in a group.
 type source struct {
 	*Service
 	Volume
@@ -126,8 +126,8 @@ func groupSources(ctx context.Context, members []Members) ([]source, error) {
 }
 
 // clearHalfMade deletes the members of incomplete attempts to take the group with this name, unless
-// an attempt is complete. clearHalfMade returns the remaining attempts. It lists the attempts again
-// after each deletion, because a target may still be executing an earlier call.
+// an attempt is complete, and returns the remaining attempts. It lists the attempts again after
+// each deletion, because a target may still be executing an earlier call.
 func clearHalfMade(ctx context.Context, name string, members []Members, others func() ([]Members, error)) (found groups, cleared bool, err error) {
 	for try := range 3 {
 		if found, err = groupsOf(ctx, members, GroupHash(name)); err != nil || len(found) == 0 || len(found.complete()) > 0 {
@@ -164,15 +164,15 @@ func withOthers(ctx context.Context, id GroupID, m []member, others func() ([]Me
 	return slices.Concat(m, found[id]), nil
 }
 
-// existingGroup returns the oldest group with this name, which is the group that callers receive.
-// It fails if that group contains snapshots of other volumes.
+// existingGroup returns the oldest group with this name, because that is the group that callers
+// receive. It fails if the group contains snapshots of other volumes.
 func existingGroup(ctx context.Context, name string, done []GroupID, found groups, volumes []source) (Group, error) {
 	var wanted []string
 	for _, v := range volumes {
 		wanted = append(wanted, v.UUID)
 	}
 	id := done[0]
-	if len(done) > 1 { // a call whose reply had been lost was executed late
+	if len(done) > 1 { // a call was executed late, after its reply had been lost
 		var rivals []spdkrpc.LvolInfo
 		var s *Service
 		for _, d := range done {
@@ -238,7 +238,7 @@ func describeGroup(ctx context.Context, id GroupID, all []member) (Group, error)
 }
 
 // GetGroup returns a group snapshot. It fails with ErrNotFound unless all of the group's snapshots
-// exist, and with ErrMismatch if they are not the given members.
+// exist, and with ErrMismatch if these snapshots are not the given members.
 func GetGroup(ctx context.Context, id GroupID, members []Members) (Group, error) {
 	found, err := groupsOf(ctx, members, id.Hash)
 	if err != nil {
@@ -254,10 +254,10 @@ func GetGroup(ctx context.Context, id GroupID, members []Members) (Group, error)
 	return describeGroup(ctx, id, m)
 }
 
-// DeleteGroup deletes a group snapshot and the leftovers of interrupted attempts. DeleteGroup
-// treats clones in the same way as DeleteSnapshot. DeleteGroup fails with ErrMismatch, before it
-// deletes anything, if members are not its snapshots; members may include snapshots that are
-// already deleted. DeleteGroup succeeds if the group does not exist.
+// DeleteGroup deletes a group snapshot and the leftovers of interrupted attempts. It treats clones
+// in the same way as DeleteSnapshot. It fails with ErrMismatch, before deleting anything, if
+// members are not the snapshots of the group; members may include snapshots that are already
+// deleted. DeleteGroup succeeds if the group does not exist.
 func DeleteGroup(ctx context.Context, id GroupID, members []Members, claim Claim) error {
 	found, err := groupsOf(ctx, members, id.Hash)
 	if err != nil {

@@ -155,7 +155,7 @@ func TestUnfreezableGroupsAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, spdkrpc.InUse, "iSCSI, for example")
 }
 
-// A group never contains snapshots from different moments. Leftovers of an interrupted attempt are
+// A group never contains snapshots from different times. Leftovers of an interrupted attempt are
 // deleted, not completed.
 func TestIncompleteGroupsAreNotCompleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
@@ -184,8 +184,8 @@ func TestIncompleteGroupsAreNotCompleted(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// After the reply to a call is lost and the caller has repeated the call, the target may still
-// execute the first one. The group that callers have received remains valid.
+// After a lost reply, the target may still execute the first call when the caller has already
+// repeated it. The group that callers have received remains valid.
 func TestRepeatedGroupSnapshotCreatesOnlyOneGroup(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
@@ -198,7 +198,7 @@ func TestRepeatedGroupSnapshotCreatesOnlyOneGroup(t *testing.T) {
 	}
 	g, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 	require.NoError(t, err)
-	take(newGroupID("group-1", time.Now().Add(-time.Hour), 2, 1)) // by a clock that is behind
+	take(newGroupID("group-1", time.Now().Add(-time.Hour), 2, 1)) // taken with a clock that is behind
 	again, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 	require.NoError(t, err)
 	assert.Equal(t, g.ID, again.ID)
@@ -215,8 +215,8 @@ func TestRepeatedGroupSnapshotCreatesOnlyOneGroup(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// No matter which RPC of a call fails, and how, a retry takes or deletes one complete group and
-// leaves nothing else behind.
+// Whichever RPC of a call fails, and however it fails, a retry takes or deletes one complete group
+// and leaves nothing else behind.
 func TestGroupOperationsSurviveCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -279,7 +279,7 @@ func TestGroupOperationsSurviveCrashes(t *testing.T) {
 	}
 }
 
-// If only the reply is lost, the group is found by reading it back.
+// If only the reply is lost, reading back finds the group.
 func TestLostReplyOfAGroupSnapshotIsReadBack(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)

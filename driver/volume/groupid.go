@@ -10,15 +10,17 @@ import (
 
 // A GroupID identifies a group snapshot.
 type GroupID struct {
-	Hash    string // hash of the group's requested name
-	Attempt string // its time, three random characters (the first is 0 if the volumes are on several targets), and one for the number of members
+	Hash string // hash of the group's requested name
+	// Attempt consists of the time of the attempt, three random characters (the first is 0 if the
+	// volumes are on several targets), and a character for the number of members.
+	Attempt string
 }
 
 const base32Digits = "abcdefghijklmnopqrstuvwxyz234567"
 
 var groupID = regexp.MustCompile(`^group\.([a-z2-7]{12})\.([0-9a-f]{8}[0a-z2-7][a-z2-7]{3})$`)
 
-// GroupHash returns the hash by which group ids refer to a requested name.
+// GroupHash returns the hash that identifies a requested name in group ids.
 func GroupHash(name string) string { return hash(name)[:shortHash] }
 
 // ParseGroupID parses the result of String.

@@ -32,7 +32,7 @@ func sourcesOf(all []member) (ids []string) {
 // group name.
 type groups map[GroupID][]member
 
-// complete returns the attempts whose members all exist, oldest first.
+// complete returns the complete attempts, oldest first.
 func (g groups) complete() (ids []GroupID) {
 	for id, m := range g {
 		if len(m) == id.Size() {
@@ -43,8 +43,7 @@ func (g groups) complete() (ids []GroupID) {
 	return ids
 }
 
-// groupsOf lists the attempts to take a group, identified by the hash of its name, on the given
-// targets.
+// groupsOf lists the attempts, on the given targets, to take the group whose name has this hash.
 func groupsOf(ctx context.Context, members []Members, hash string) (groups, error) {
 	lists := make([][]spdkrpc.LvolInfo, len(members))
 	g, gctx := errgroup.WithContext(ctx)
@@ -68,7 +67,7 @@ func groupsOf(ctx context.Context, members []Members, hash string) (groups, erro
 	return found, nil
 }
 
-// targetsOf lists targets for an error message.
+// targetsOf lists the names of targets, for errors.
 func targetsOf(members []Members) string {
 	var names []string
 	for _, m := range members {
@@ -88,7 +87,7 @@ func checkMembers(ctx context.Context, id GroupID, all []member, members []Membe
 			listed[uuid] = true
 		}
 	}
-	if id.Several() && len(listed) != id.Size() { // the others may be on targets that were not queried
+	if id.Several() && len(listed) != id.Size() { // the other members may be on targets that were not queried
 		return fmt.Errorf("%w: %s has %d snapshots, but %d are requested", ErrMismatch, id, id.Size(), len(listed))
 	}
 	for _, m := range all {
@@ -114,8 +113,8 @@ func checkMembers(ctx context.Context, id GroupID, all []member, members []Membe
 	return nil
 }
 
-// removeHalfMade deletes the snapshots of an interrupted attempt. If one of the snapshots has
-// clones, removeHalfMade deletes none of them, because a caller has already received the group.
+// removeHalfMade deletes the snapshots of an interrupted attempt. If any of them has clones, it
+// deletes none, because a caller has already received the group.
 func removeHalfMade(ctx context.Context, all []member) error {
 	for _, m := range all {
 		v, err := m.Get(ctx, m.lvol.UUID)
@@ -145,7 +144,7 @@ func removeMembers(ctx context.Context, all []member, claim Claim) error {
 		}
 		found = append(found, source{m.Service, v})
 	}
-	for _, v := range found { // one at a time, because they may share bases
+	for _, v := range found { // one at a time, because the snapshots may share bases
 		if err := v.removeWithBases(ctx, v.Volume); err != nil {
 			return err
 		}

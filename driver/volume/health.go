@@ -8,14 +8,15 @@ import (
 
 // A Condition is a problem that the target reports for a volume.
 type Condition struct {
-	// Inaccessible means that the volume cannot be read or written. Otherwise, the volume is
-	// usable, but has a problem.
+	// Inaccessible means that the volume cannot be read or written. If it is false, the volume is
+	// usable but has a problem.
 	Inaccessible bool
 	Reason       string // in CamelCase, for machines
-	Message      string // for people: what happened, and what to do
+	Message      string // problem and remedy, for people
 }
 
-// A Health lists a volume's problems. If Conditions is empty, there are none.
+// A Health lists the problems of a volume. If Conditions is empty, the volume has no known
+// problems.
 type Health struct {
 	UUID       string
 	Conditions []Condition
@@ -59,7 +60,7 @@ func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, nex
 		h := HealthIn(st, v)
 		if !known || v.SizeBytes == 0 { // SPDK reports no size for a volume without a bdev
 			if h, err = s.Health(ctx, v.UUID); errors.Is(err, ErrNotFound) {
-				continue // deleted in the meantime
+				continue // the volume was deleted in the meantime
 			}
 			if err != nil {
 				return nil, "", err

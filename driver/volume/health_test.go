@@ -18,7 +18,7 @@ func reasons(h Health) (reasons []string) {
 	return reasons
 }
 
-// A full lvstore is reported as a problem only of its thin volumes.
+// A full lvstore is reported as a problem of only its thin volumes.
 func TestFullLvstoreIsReportedForThinVolumes(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	thin := b.create(t, "thin", 4)

@@ -33,13 +33,13 @@ type Listed struct {
 	Name     string
 	Kind     Kind
 	Source   string  // UUID of a snapshot's source volume, or of a replica's volume; empty if unknown
-	Requests string  // the same for all snapshots requested under one name; otherwise empty
+	Requests string  // for a snapshot, a value that depends only on the requested name; otherwise empty
 	Degraded bool    // SPDK could not create its bdev
 	Group    GroupID // the group to which the snapshot belongs; empty if none
-	Nested   bool    // its lvstore is nested
+	Nested   bool    // the lvstore is nested
 }
 
-// Used reports whether the name shows that the volume has been used, and returns the name without
+// Used reports whether the name records that the volume has been used. plain is the name without
 // the suffix.
 func (l Listed) Used() (plain string, used bool) { return strings.CutSuffix(l.Name, usedSuffix) }
 
@@ -49,8 +49,8 @@ func (l Listed) RequestedAs(name string) bool {
 }
 
 // Inspect lists the lvols of all lvstores of the target, including those that the driver must not
-// use. If an lvstore is missing, Inspect fails with ErrStoreMissing, because it is then unknown
-// which volumes exist. nested is the result of Nested.
+// use. If an lvstore is missing, Inspect fails with ErrStoreMissing, because it is unknown which
+// volumes exist. nested is the result of Nested.
 func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error) {
 	if _, err := s.Stores(ctx); err != nil {
 		return nil, err
@@ -85,8 +85,7 @@ func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error
 // Permits reports whether the driver may use an lvol.
 func (s *Service) Permits(l Listed) bool { return !l.Nested && s.permits(l.Store) }
 
-// Nested describes an lvstore or a RAID on a logical volume. A host may have written the contents
-// of that volume.
+// Nested describes an lvstore or a RAID on a logical volume, which a host may have written.
 type Nested struct {
 	Kind string // "lvstore" or "RAID"
 	Name string
@@ -167,7 +166,7 @@ func (s *Service) unneeded(ctx context.Context, v Volume) (bool, error) {
 }
 
 // RemoveUnneeded deletes an internal snapshot or a helper clone if it is still unneeded. If the
-// object is needed again, RemoveUnneeded fails with ErrInUse.
+// object is needed again, it fails with ErrInUse.
 func (s *Service) RemoveUnneeded(ctx context.Context, id string) error {
 	v, err := s.lookUp(ctx, id)
 	if errors.Is(err, ErrNotFound) {

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An IOStat contains the I/O statistics of a volume since its target started, or since the volume
-// was created.
+// An IOStat contains the I/O statistics of a volume since the start of its target or the creation
+// of the volume.
 type IOStat struct {
 	Reads, Writes, Unmaps                  uint64
 	ReadBytes, WrittenBytes, UnmappedBytes uint64

@@ -10,8 +10,8 @@ import (
 )
 
 // Limit sets the I/O limits of a volume, even while hosts are using the volume, and reads them
-// back. If the volume already has these limits, Limit does not make any call. SPDK stores limits
-// only in memory; after a restart, the target's saved configuration restores them.
+// back. If the volume already has these limits, Limit makes no calls. SPDK stores limits only in
+// memory; after a restart, the target's saved configuration restores them.
 func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {
 	if hasLimits(v.Limits, l) {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Limits count as set if the target reports the same values. Limits that are not set do not matter.
+// Limits count as set if the target reports the same values. Unset limits are not compared.
 func TestUnchangedLimitsAreNotSetAgain(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

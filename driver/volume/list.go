@@ -10,21 +10,21 @@ import (
 )
 
 // A Page selects part of a list: at most Max entries (0 for all) whose UUIDs are greater than
-// After. Lists are sorted by UUID, so an entry that is added or removed between two pages does not
-// repeat or hide others.
+// After. Lists are sorted by UUID, so an entry that is added or removed between two pages neither
+// repeats nor hides other entries.
 type Page struct {
 	After string
 	Max   int
 }
 
-// List lists the volumes in the driver's lvstores, including those that the driver did not create.
-// If there are more volumes, next is the value of After for the next page.
+// List lists the volumes in the driver's lvstores, including volumes that the driver did not
+// create. If there are more volumes, next is the value of After for the next page.
 func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next string, err error) {
 	return s.page(ctx, p, isVolume)
 }
 
-// ListIDs is like List, but returns only UUIDs. ListIDs needs only two calls to the target, no
-// matter how many volumes there are.
+// ListIDs is like List, but returns only UUIDs. It needs only two calls to the target, regardless
+// of the number of volumes.
 func (s *Service) ListIDs(ctx context.Context, p Page) (ids []string, next string, err error) {
 	return s.ids(ctx, p, isVolume)
 }
@@ -32,7 +32,7 @@ func (s *Service) ListIDs(ctx context.Context, p Page) (ids []string, next strin
 // isVolume selects volumes. A replica is only a part of a volume.
 func isVolume(name string, snapshot bool) bool { return !snapshot && !isReplica(name) }
 
-// ListSnapshots lists the requested snapshots, including those that spdk-csi took, but not the
+// ListSnapshots lists the requested snapshots, including snapshots taken by spdk-csi, but not the
 // bases. If source is not empty, it lists only the snapshots of that volume.
 func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (snapshots []Snapshot, next string, err error) {
 	volumes, next, err := s.page(ctx, p, func(name string, snapshot bool) bool {
@@ -110,7 +110,7 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 	for i, id := range ids {
 		g.Go(func() error {
 			v, err := s.Get(ctx, id)
-			if errors.Is(err, ErrNotFound) { // deleted since it was listed
+			if errors.Is(err, ErrNotFound) { // the volume was deleted after it was listed
 				return nil
 			}
 			volumes[i] = v

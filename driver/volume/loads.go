@@ -50,7 +50,7 @@ func (s *Service) targetInfo(ctx context.Context) (spdkrpc.ProxyTargetInfo, erro
 	return coalesce.Do(ctx, &s.reads, "info", s.rpc.SpdkgateTargetGetInfo)
 }
 
-// Problem describes the problem with l and its remedy. The result is empty if there is no problem.
+// Problem describes the problem with l and a remedy. It returns "" if there is no problem.
 func (l Loading) Problem() string {
 	const remedy = "switch it off and restart the target, as docs/target.md says; or, if you trust everybody who can write there, set target.accept_loading_what_hosts_write in the proxy's configuration"
 	switch l {
@@ -63,7 +63,7 @@ func (l Loading) Problem() string {
 }
 
 // CheckRawBlock fails with ErrLoads if the target may load an lvstore or RAID that a pod has
-// written to a volume. Pods must not use such a target's volumes as raw block devices.
+// written to a volume. Pods must not use the volumes of such a target as raw block devices.
 func (s *Service) CheckRawBlock(ctx context.Context) error {
 	l, err := s.Loads(ctx)
 	if err != nil {
@@ -75,9 +75,9 @@ func (s *Service) CheckRawBlock(ctx context.Context) error {
 	return nil
 }
 
-// checkHidden decides whether lvstores may be used if the proxy hides their base bdevs, as it does
-// from a tenant's users. A proxy that supports spdkgate_target_get_info hides nested lvstores from
-// these users.
+// checkHidden fails if lvstores must not be used although the proxy hides their base bdevs from the
+// driver's user, as it does from a tenant's users. A proxy that supports spdkgate_target_get_info
+// also hides nested lvstores from these users.
 func (s *Service) checkHidden(ctx context.Context) error {
 	_, err := s.targetInfo(ctx)
 	if errors.Is(err, spdkrpc.MethodNotFound) || notAllowed(err) {

@@ -17,14 +17,15 @@ const (
 	// hostsWait limits how long hosts hold back I/O if this controller dies while their volumes are
 	// frozen.
 	hostsWait = 2 * time.Second
-	// giveUpWait limits the calls that end the freeze after a group snapshot has failed.
+	// giveUpWait limits the duration of the calls that end the freeze after a failed group
+	// snapshot.
 	giveUpWait = hostsWait
 )
 
-// takeAtOneMoment takes snapshots on several targets. Each proxy freezes its volumes and waits at a
-// barrier. The barriers are opened only when all proxies are waiting. At that moment, nothing can
-// be written to any of the volumes, and each remains frozen until its snapshot has been taken. If
-// takeAtOneMoment fails, some targets may nevertheless have taken their snapshots.
+// takeAtOneMoment takes simultaneous snapshots on several targets. Each proxy freezes its volumes
+// and waits at a barrier. The barriers are opened only when all proxies are waiting. At that time,
+// nothing can be written to any of the volumes, and each volume remains frozen until its snapshot
+// has been taken. If takeAtOneMoment fails, some targets may still have taken their snapshots.
 func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxySnapshotRequest) error {
 	barrier := rand.Text()
 	step := func(ctx context.Context, action spdkrpc.SpdkgateLvolSnapshotBarrierStep) error {
@@ -66,7 +67,7 @@ func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxyS
 	}
 	taken := taking.Wait()
 	if taken == nil {
-		return nil // all succeeded, even if the reply to a step was lost
+		return nil // all snapshots were taken, even if the reply to a step was lost
 	}
 	return errors.Join(taken, err)
 }

@@ -185,8 +185,8 @@ func TestGroupSnapshotSpansSeveralTargets(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, g, got)
 
-	// A call that names only some of the targets still finds members that are missing on the
-	// others.
+	// A call with members on only some of the targets still detects members that are missing on the
+	// other targets.
 	_, err = GetGroup(t.Context(), g.ID, p.of(g)[:1])
 	require.ErrorIs(t, err, ErrNotFound)
 	require.ErrorIs(t, DeleteGroup(t.Context(), g.ID, p.of(g)[:1], nil), ErrMismatch)
@@ -224,7 +224,7 @@ func TestIncompleteGroupOnSeveralTargetsIsNotCompleted(t *testing.T) {
 }
 
 // If one target cannot take its snapshots, the other targets unfreeze their volumes immediately and
-// do not keep any snapshots.
+// keep no snapshots.
 func TestGroupSnapshotFailsIfOneTargetFails(t *testing.T) {
 	inUse := &spdkrpc.Error{Method: "spdkgate_lvol_snapshot", Kind: spdkrpc.InUse, Code: jsonrpc.CodeInUse}
 	for name, c := range map[string]struct {
@@ -254,8 +254,8 @@ func TestGroupSnapshotFailsIfOneTargetFails(t *testing.T) {
 	}
 }
 
-// No matter which RPC fails on one of the targets, and how, a retry takes one complete group and
-// leaves nothing else behind.
+// Whichever RPC fails on one of the targets, and however it fails, a retry takes one complete group
+// and leaves nothing else behind.
 func TestGroupOperationsOnSeveralTargetsSurviveCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

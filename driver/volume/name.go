@@ -14,7 +14,7 @@ import (
 )
 
 // SPDK stores only two facts about a logical volume: its name (at most 63 bytes, unique in its
-// lvstore) and its parent. Therefore, the driver stores all persistent information in names:
+// lvstore) and its parent. The driver therefore stores all persistent information in names:
 //
 //   - A volume has the requested name, as with spdk-csi, so the driver finds spdk-csi's volumes.
 //     SPDK refuses a second volume with that name, so two calls cannot create a volume twice. After
@@ -59,8 +59,8 @@ func LvolName(name string) string {
 	return "v" + plain[:min(len(plain), nameMax-34)] + "-" + hex.EncodeToString(sum[:16])
 }
 
-// reservedName reports whether a requested name must not be used for an lvol, because it would have
-// a special meaning.
+// reservedName reports whether a requested name must not be used for an lvol, because such lvol
+// names have a special meaning.
 func reservedName(name string) bool {
 	return strings.HasPrefix(name, snapPrefix) || strings.HasPrefix(name, basePrefix) || strings.HasSuffix(name, usedSuffix) || isReplica(name)
 }
@@ -85,7 +85,7 @@ func helperName(name string) string { return "helper." + hash(name) }
 // A lvolName contains the parts of the name of a snapshot.
 type lvolName struct {
 	hash      string  // hash of the requested name; empty for a base and for a member of a group
-	group     GroupID // empty unless it is a member of a group
+	group     GroupID // empty unless the snapshot is a member of a group
 	source    string  // UUID of the snapshot's source volume
 	base      bool    // true for an internal snapshot, which cloning created
 	createdAt time.Time
@@ -115,8 +115,8 @@ func secondsOf(hex8 string) time.Time {
 }
 
 // isSnapshot reports whether an lvol is a snapshot. SPDK reports an lvol as a snapshot only if the
-// lvol has had clones since SPDK started. After a restart, a snapshot whose volume has been deleted
-// is reported as a volume. Names that this package has assigned are reliable.
+// lvol has had clones since SPDK started: after a restart, it reports a snapshot of a deleted
+// volume as a volume. Names assigned by this package are reliable.
 func isSnapshot(name string, reported bool) bool {
 	_, ours := parseName(name)
 	return reported || ours

@@ -15,14 +15,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Unless its option bdev_auto_examine is off, SPDK examines every new bdev, including logical
+// Unless the option bdev_auto_examine is off, SPDK examines every new bdev, including logical
 // volumes. It therefore also loads an lvstore that a host has written to a volume, called a nested
-// lvstore. The volumes in it belong to that host, regardless of their names and UUIDs. This file
-// determines the devices below an lvstore. The driver ignores nested lvstores, and the volumes in
-// them.
+// lvstore. The volumes in a nested lvstore belong to that host, regardless of their names and
+// UUIDs. This file determines the devices below an lvstore. The driver ignores nested lvstores and
+// the volumes in them.
 //
-// A nested lvstore can have the name, or even the UUID, of an lvstore that is not loaded.
-// Therefore, facts about an lvstore's base bdev are valid only during one call to the driver.
+// A nested lvstore can have the name, or even the UUID, of an lvstore that is not loaded. Facts
+// about the base bdev of an lvstore are therefore valid only during one call to the driver.
 
 // asked caches the results of queries about base bdevs during one call.
 type asked struct {
@@ -35,8 +35,8 @@ type baseKey struct {
 	bdev   string
 }
 
-// An askedBase is the verdict about one bdev. Only one query at a time owns the token, which guards
-// the other fields.
+// An askedBase is the verdict about one bdev. Only one query at a time holds the token, which
+// guards the other fields.
 type askedBase struct {
 	token   chan struct{}
 	known   bool
@@ -51,8 +51,8 @@ type verdict struct {
 
 type askedKey struct{}
 
-// AskOnce returns a context with which each base bdev of a target's lvstores is queried only once.
-// Use the context for only one call to the driver.
+// AskOnce returns a context. Calls with this context query each base bdev of a target's lvstores
+// only once. Use the context for only one call to the driver.
 func AskOnce(ctx context.Context) context.Context {
 	if _, ok := ctx.Value(askedKey{}).(*asked); ok {
 		return ctx
@@ -71,8 +71,8 @@ func (s *Service) askedBase(ctx context.Context, bdev string) *askedBase {
 	return all.bases[key]
 }
 
-// checkBase fails with ErrNested if the base bdev of an lvstore is a logical volume, contains one
-// at any depth, or may do so. ctx comes from AskOnce.
+// checkBase fails with ErrNested if the base bdev of an lvstore is or may be a logical volume, or
+// contains or may contain one at any depth. ctx comes from AskOnce.
 func (s *Service) checkBase(ctx context.Context, bdev string) error {
 	return s.judgeBase(ctx, bdev).err
 }
@@ -96,13 +96,13 @@ func (s *Service) judgeBase(ctx context.Context, bdev string) verdict {
 	return v
 }
 
-// mostAskedAhead is the maximum number of lvstores whose base bdevs are queried before it is known
-// which lvstores matter.
+// mostAskedAhead is the maximum number of lvstores for which base bdevs are queried before the
+// driver knows which lvstores matter.
 const mostAskedAhead = 4
 
 // askAhead queries the base bdevs of the lvstores that have been seen before, which saves a round
-// of queries later. If store is not empty, askAhead queries only the base bdevs of lvstores with
-// that name. askAhead returns the results of judgeBase, by base bdev.
+// of queries later. If store is not empty, it queries only the base bdevs of lvstores with that
+// name. It returns the results of judgeBase, by base bdev.
 func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict {
 	known := s.seen.known()
 	if store != "" {
@@ -124,8 +124,8 @@ func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict
 	return verdicts
 }
 
-// maxBases limits how many bdevs below an lvstore are examined. If there are more, the result is
-// unknown.
+// maxBases limits how many bdevs below an lvstore are examined. If there are more bdevs, the result
+// is unknown.
 const maxBases = 256
 
 // walkBases examines a bdev and all bdevs below it, one level after another.
@@ -187,7 +187,7 @@ func (s *Service) basesOf(ctx context.Context, name string) (b spdkrpc.BdevInfo,
 	return b, nil, fmt.Errorf("target %s: %w: it is unknown which bdevs are below bdev %s (%s), so it may be on a logical volume", s.Name, ErrNested, name, infos[0].ProductName)
 }
 
-// nestedRemedy tells users what to do about a nested lvstore.
+// nestedRemedy is the remedy for a nested lvstore.
 const nestedRemedy = "do not delete it, because the volume's user may need its contents. Turn off the target's option bdev_auto_examine (docs/target.md), and restart the target"
 
 func nameOf(b spdkrpc.BdevInfo) string {
@@ -197,7 +197,7 @@ func nameOf(b spdkrpc.BdevInfo) string {
 	return b.Name
 }
 
-// A basesKind is the format in which a bdev's description lists the bdevs below it.
+// A basesKind is the format that a bdev's description uses to list the bdevs below it.
 type basesKind int
 
 const (
@@ -207,8 +207,8 @@ const (
 	onLvstore
 )
 
-// devices contains the product names of bdevs that are not on another bdev, and whose drivers do
-// not report base bdevs.
+// devices contains the product names of bdevs that are not on another bdev and report no base
+// bdevs.
 var devices = []string{"Malloc disk", "Null disk", "NVMe disk", "NVMe ZNS disk", "NVMe Passthrough disk", "AIO disk", "URING bdev", "xNVMe bdev", "DAOS bdev", "iSCSI LUN", "Ceph Rbd Disk", "VirtioBlk Disk", "Virtio SCSI Disk"}
 
 // basesIn returns the bdevs below a bdev, according to its description.
@@ -278,8 +278,8 @@ func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
 }
 
 // withoutNested returns the lvstores that are not nested, with the facts about their base bdevs.
-// ahead is the result of askAhead. withoutNested fails with ErrNested if a nested lvstore has a
-// configured name.
+// ahead is the result of askAhead. It fails with ErrNested if a nested lvstore has a configured
+// name.
 func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[string]verdict) ([]Store, error) {
 	verdicts := make([]verdict, len(stores))
 	g, gctx := errgroup.WithContext(ctx)

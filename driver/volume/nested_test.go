@@ -127,7 +127,7 @@ func TestNestedLvstoreIsNotUsed(t *testing.T) {
 	}
 }
 
-// Base bdevs are queried early only for the requested lvstore, and only if there are few lvstores.
+// Base bdevs are queried ahead only for the requested lvstore, and only if there are few lvstores.
 func TestBasesAreQueriedAheadForFewLvstores(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	stores, err := b.Stores(t.Context())
@@ -203,8 +203,8 @@ func (r rewriting) Call(ctx context.Context, method string, params, result any) 
 	return json.Unmarshal(r.rewrite(method, text), result)
 }
 
-// A proxy that does not show base bdevs to a tenant's users must also hide nested lvstores from
-// these users.
+// A proxy that hides base bdevs from a tenant's users must also hide nested lvstores from these
+// users.
 func TestHiddenBaseBdevsRequireANewerProxy(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

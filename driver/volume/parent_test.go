@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// After a restart of the target, SPDK refuses a snapshot without clones as a parent, until a helper
-// clone of it has been created.
+// After a restart of the target, SPDK refuses a snapshot without clones as a parent until a helper
+// clone of the snapshot has been created.
 func TestSetParentSucceedsAfterATargetRestart(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	skipBeforeSetParent(t, b)
@@ -43,7 +43,7 @@ func TestSetParentSucceedsAfterATargetRestart(t *testing.T) {
 	assert.Len(t, b.state(t).Lvols, 2)
 
 	// If the snapshot already has a clone, SPDK refuses for another reason, so the driver must not
-	// clone it again.
+	// create another clone.
 	recorded := &recorder{Caller: refusing(), method: "bdev_lvol_clone"}
 	_, err = clone(recorded, "pvc-3")
 	require.Error(t, err)

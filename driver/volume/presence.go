@@ -17,16 +17,16 @@ import (
 // A target returns "no such bdev" not only for a deleted volume, but also for a volume whose bdev
 // is currently missing. The base bdev of its lvstore may be detached, the lvstore may still be
 // loading, or SPDK could not create the volume's bdev. This file distinguishes deleted volumes from
-// volumes whose bdevs are missing. A volume counts as absent only if every lvstore that may contain
-// it is loaded and does not list it.
+// volumes with missing bdevs. A volume counts as absent only if every lvstore that may contain the
+// volume is loaded and does not list it.
 //
 // The configuration can list the lvstores that a target should have. Without such a list, a service
-// can only compare the loaded lvstores with those that it has seen.
+// can only compare the loaded lvstores with the lvstores that it has seen.
 
 // A memory records what a service has seen on its target.
 type memory struct {
 	mu     sync.Mutex
-	stores map[string]Store // the lvstores that were seen, by UUID, with only their UUIDs, names and base bdevs
+	stores map[string]Store // the lvstores seen so far, by UUID; only UUID, name and base bdev are set
 	lists  map[string]list  // lists of lvols, by UUID of the lvstore
 	sums   map[string]*sum  // sums of sizes, by UUID of the lvstore
 
@@ -41,7 +41,7 @@ type list struct {
 	at    time.Time
 }
 
-// listAge is the maximum age of a cached list in which the driver looks for a volume without a bdev
+// listAge is the maximum age of a cached list that the driver searches for a volume without a bdev
 // before it creates the volume.
 const listAge = 30 * time.Second
 
@@ -114,7 +114,7 @@ func (s *Service) checkStores(stores []Store) error {
 }
 
 // waitForExamine waits until the target has created the bdevs of all volumes in the lvstores that
-// it lists. The target lists an lvstore before these bdevs exist.
+// it lists. The target lists an lvstore before the bdevs of its volumes exist.
 func (s *Service) waitForExamine(ctx context.Context) error {
 	_, err := coalesce.Do(ctx, &s.reads, "examine", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.rpc.BdevWaitForExamine(ctx)
@@ -155,11 +155,10 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 		fmt.Errorf("target %s: volume %s (%s): %w: %s, or delete the volume with bdev_lvol_delete if it is not needed", s.Name, l.Alias, l.UUID, ErrDegraded, why)
 }
 
-// listedWithoutBdev looks in the list of an lvstore for an lvol that has one of these names but no
-// bdev. If there is no such lvol, listedWithoutBdev returns nil. SPDK can list an lvstore only as a
-// whole, so the list is cached for listAge. Using a cached list is safe, because an lvol without a
-// bdev already existed when the target last started, so every cached list contains that lvol,
-// perhaps under a different one of these names.
+// listedWithoutBdev searches the list of an lvstore for an lvol that has one of these names but no
+// bdev, and returns nil if there is none. SPDK can list an lvstore only as a whole, so the list is
+// cached for listAge. A cached list is safe: an lvol without a bdev already existed when the target
+// last started, so every cached list contains the lvol, perhaps under another of these names.
 func (s *Service) listedWithoutBdev(ctx context.Context, st Store, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
 	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// As long as any lvstore is not loaded, no volume counts as absent, because it might be in that
+// While an lvstore is not loaded, no volume counts as absent, because the volume might be in that
 // lvstore.
 func TestVolumesInUnloadedStoreAreNotReportedAbsent(t *testing.T) {
 	for name, configured := range map[string][]string{"lvstores configured": {"lvs0", "lvs1"}, "lvstores seen before": nil} {

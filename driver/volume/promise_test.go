@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// The size of the largest possible volume takes the reserve, the limit on the sum of sizes and the
-// cluster size into account.
+// The size of the largest possible volume takes into account the reserve, the limit on the sum of
+// sizes and the cluster size.
 func TestLargestVolumeFitsTheSpace(t *testing.T) {
 	for _, c := range []struct {
 		space       Space
@@ -65,7 +65,7 @@ func TestLargestVolumeConsidersExistingVolumes(t *testing.T) {
 	}
 }
 
-// Promised space counts toward the limit until keep or takeBack is called, and a growing volume
+// Reserved space counts toward the limit until keep or takeBack is called, and a growing volume
 // counts only once.
 func TestReservedSpaceCountsUntilItIsReleased(t *testing.T) {
 	u := newSum()

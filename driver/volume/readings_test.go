@@ -115,7 +115,7 @@ func TestFailedReadIsReported(t *testing.T) {
 		},
 	} {
 		attempt := func() (any, error) {
-			return read(t.Context(), NewTarget(config).Service(spdkrpc.NewClient(b.fault))) // the new service has no cached state
+			return read(t.Context(), NewTarget(config).Service(spdkrpc.NewClient(b.fault))) // use a new service, which has no cached state
 		}
 		b.fault.Reset()
 		want, err := attempt()

@@ -12,12 +12,12 @@ import (
 )
 
 // A replica of a replicated volume is an lvol with the name "replica.<UUID of the
-// volume>.<number>". The operations on volumes refuse replicas, because changing only one replica
-// would destroy the volume.
+// volume>.<number>". Operations on volumes refuse replicas, because changing only one replica would
+// destroy the volume.
 
 var replicaLvol = regexp.MustCompile(`^replica\.([0-9a-f]{32})\.([0-2])$`)
 
-// A ReplicaID names a replica of a replicated volume.
+// A ReplicaID identifies a replica of a replicated volume.
 type ReplicaID struct {
 	Volume string // UUID of the replicated volume
 	Number int
@@ -52,8 +52,8 @@ func (s *Service) notReplica(v Volume) error {
 	return nil
 }
 
-// FindReplica returns a replica by its place, STORE/NAME. ErrNotFound means that the replica does
-// not exist.
+// FindReplica returns the replica at place, which has the form STORE/NAME. ErrNotFound means that
+// the replica does not exist.
 func (s *Service) FindReplica(ctx context.Context, place string) (Volume, error) {
 	store, name, _ := strings.Cut(place, "/")
 	if !isReplica(name) {
@@ -88,7 +88,7 @@ func (s *Service) AdmitReplica(ctx context.Context, v Volume, generation uint64,
 	return nil
 }
 
-// WithdrawReplica ends all exports of a replica. The target closes their connections.
+// WithdrawReplica ends all exports of a replica, which closes their connections.
 func (s *Service) WithdrawReplica(ctx context.Context, v Volume) error {
 	if err := s.exports.WithdrawReplica(ctx, v.UUID); err != nil {
 		return fmt.Errorf("target %s: unexport the replica %s: %w", s.Name, v, err)
@@ -96,8 +96,8 @@ func (s *Service) WithdrawReplica(ctx context.Context, v Volume) error {
 	return nil
 }
 
-// DeleteReplica ends all exports of a replica and deletes it. The caller must have made sure that
-// no node is using the volume.
+// DeleteReplica ends all exports of a replica and deletes it. The caller must ensure that no node
+// is using the volume.
 func (s *Service) DeleteReplica(ctx context.Context, v Volume) error {
 	if !isReplica(v.Name) || v.Snapshot {
 		return fmt.Errorf("target %s: %w: %s is not a replica: nothing was deleted", s.Name, ErrWrongKind, v)

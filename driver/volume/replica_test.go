@@ -25,7 +25,7 @@ func TestReplicaNamesAreParsed(t *testing.T) {
 	assert.Equal(t, "replica.mine", LvolName("replica.mine"))
 }
 
-// The operations on volumes refuse a replica, and lists do not contain it.
+// Operations on volumes refuse a replica, and lists omit it.
 func TestReplicaIsNotAVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	ctx, st := t.Context(), b.store(t, "lvs0")

@@ -5,15 +5,15 @@ import (
 	"errors"
 )
 
-// Each base lengthens the chain below its source, and remains as long as both its clone and its
-// source exist. Therefore, the driver reuses a base for further clones as long as the source has
-// not changed, and before it creates another base, it deletes bases that have lost their clones.
+// Each base lengthens the chain below its source, and remains while both its clone and its source
+// exist. The driver therefore reuses a base for further clones while the source is unchanged, and
+// deletes bases that have lost their clones before it creates another base.
 
-// unchangedBase returns the base whose contents are definitely identical to those of its source.
-// The state of the source proves that they are identical. The source is thin and owns no clusters,
-// so all of its data is read from its parent, the base. SPDK counts a cluster before it completes
-// the write for which the cluster is allocated. ok is false if there is no such base, if the target
-// does not count clusters, or if a host may be writing to the source.
+// unchangedBase returns the base of a source if both definitely have the same contents. The state
+// of the source proves this: the source is thin and owns no clusters, so all of its data is read
+// from its parent, the base. SPDK counts a cluster before it completes the write that allocates the
+// cluster. ok is false if there is no such base, if the target does not count clusters, or if a
+// host may be writing to the source.
 func (s *Service) unchangedBase(ctx context.Context, source Volume) (base Volume, ok bool, err error) {
 	n, ours := parseName(source.Base)
 	if !ours || !n.base || n.source != source.UUID || !source.Thin || source.Allocated == nil || *source.Allocated > 0 || s.UncountedWrites {
@@ -30,8 +30,7 @@ func (s *Service) unchangedBase(ctx context.Context, source Volume) (base Volume
 }
 
 // collapse deletes the bases above a volume that are no longer needed, for example because their
-// clones were deleted while a host was using the volume. collapse returns the volume in its new
-// state.
+// clones were deleted while a host was using the volume. It returns the volume in its new state.
 func (s *Service) collapse(ctx context.Context, v Volume) (Volume, error) {
 	above, err := s.bases(ctx, v)
 	if err != nil {

@@ -36,7 +36,7 @@ func (b *testService) depth(t *testing.T, v Volume) (n int) {
 // the volume.
 type writing struct {
 	spdkrpc.Caller
-	volume   string // UUID
+	volume   string // UUID of the volume
 	clusters uint64
 	unknown  bool // the release does not count clusters
 }

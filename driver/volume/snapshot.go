@@ -14,22 +14,21 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Snapshot is a snapshot that a user requested, as opposed to a base that cloning created.
+// A Snapshot is a snapshot that a user requested, as opposed to a base created by cloning.
 type Snapshot struct {
 	Volume
-	// SourceUUID identifies the volume of which the snapshot was taken, even if that volume has
-	// been deleted. SourceUUID is empty if the source is unknown, as for snapshots taken by
-	// spdk-csi.
+	// SourceUUID is the UUID of the snapshot's source volume, even if that volume has been deleted.
+	// It is empty if the source is unknown, as for snapshots taken by spdk-csi.
 	SourceUUID string
-	// CreatedAt is the time of the snapshot, to the second. CreatedAt is zero if the time is
-	// unknown, as for snapshots taken by spdk-csi.
+	// CreatedAt is the time of the snapshot, in whole seconds. It is zero if the time is unknown,
+	// as for snapshots taken by spdk-csi.
 	CreatedAt time.Time
-	// Group is the group snapshot to which the snapshot belongs; empty if none.
+	// Group is the group snapshot that the snapshot belongs to; empty if none.
 	Group GroupID
 }
 
-// Snapshot takes a snapshot of a volume under the given name. If a snapshot with that name exists,
-// Snapshot returns it, or fails with ErrIncompatible if it is a snapshot of another volume.
+// Snapshot takes a snapshot of a volume under the given name. If a snapshot with this name exists,
+// Snapshot returns that snapshot, or fails with ErrIncompatible if it belongs to another volume.
 func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, error) {
 	var v Volume
 	var lvols []spdkrpc.LvolInfo
@@ -37,7 +36,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 	var reading sync.WaitGroup
 	reading.Go(func() { v, unknown = s.GetVolume(ctx, source) })
 	reading.Go(func() { lvols, unlisted = s.lvolsSoon(ctx) })
-	reading.Go(func() { held = s.exports.CheckHoldsIO(ctx, source) }) // matters only if a snapshot is taken
+	reading.Go(func() { held = s.exports.CheckHoldsIO(ctx, source) }) // held matters only if a snapshot is taken
 	reading.Wait()
 	for _, err := range []error{unknown, unlisted} {
 		if err != nil {
@@ -55,7 +54,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 		return Snapshot{}, err
 	}
 	if snap.SourceUUID == "" {
-		// If a snapshot that spdk-csi took is an ancestor of this volume, it is a snapshot of this
+		// A snapshot taken by spdk-csi is a snapshot of this volume if it is an ancestor of this
 		// volume.
 		if snap.SourceUUID, err = s.sourceOfLegacySnapshot(ctx, snap.Volume, v); err != nil {
 			return Snapshot{}, err
@@ -122,8 +121,8 @@ func (s *Service) asSnapshot(v Volume) (Snapshot, error) {
 	return Snapshot{Volume: v, SourceUUID: n.source, CreatedAt: n.createdAt, Group: n.group}, nil
 }
 
-// sourceOfLegacySnapshot returns the UUID of v if snap, which spdk-csi took, is an ancestor of v.
-// If v is not derived from snap, the result is an empty string.
+// sourceOfLegacySnapshot returns the UUID of v if snap, a snapshot taken by spdk-csi, is an
+// ancestor of v, and "" otherwise.
 func (s *Service) sourceOfLegacySnapshot(ctx context.Context, snap, v Volume) (source string, err error) {
 	for name := v.Base; name != ""; {
 		if name == snap.Name && v.Store == snap.Store {
@@ -148,9 +147,9 @@ func (s *Service) lvols(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 }
 
 // lvolsSoon is like lvols, but takes one round instead of two. It lists the lvols of previously
-// seen lvstores while it waits for the target to load the lvstores. Right after a restart of the
-// target, the list may therefore be incomplete. Use lvolsSoon only if the caller creates an lvol,
-// lists the lvols again, and only then decides (see keepOldest).
+// seen lvstores while it waits for the target to load the lvstores. The list may therefore be
+// incomplete immediately after a restart of the target. Use lvolsSoon only if the caller creates an
+// lvol, lists the lvols again, and only then decides (see keepOldest).
 func (s *Service) lvolsSoon(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	known := slices.DeleteFunc(s.seen.known(), func(st Store) bool { return !s.permits(st.Name) })
 	lists, failures := make([][]spdkrpc.LvolInfo, len(known)), make([]error, len(known))

@@ -75,7 +75,7 @@ func TestSnapshotWithClones(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Snapshots taken by spdk-csi have plain names, which do not contain their source and time.
+// Snapshots taken by spdk-csi have plain names without source and time.
 func TestLegacySnapshotsAreRecognized(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
@@ -97,8 +97,8 @@ func TestLegacySnapshotsAreRecognized(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// If SPDK fails to show the ancestors of the volume, Snapshot does not return a snapshot that
-// spdk-csi took.
+// If SPDK does not return the ancestors of the volume, Snapshot does not return a snapshot taken by
+// spdk-csi.
 func TestLegacySnapshotOfAnUnknownVolumeIsNotReturned(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -120,8 +120,8 @@ func TestLegacySnapshotOfAnUnknownVolumeIsNotReturned(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// A bdev counts as a logical volume only if SPDK describes it as one, including the name of its
-// lvstore.
+// A bdev counts as a logical volume only if SPDK describes it as a logical volume, including the
+// name of the lvstore.
 func TestOnlyLogicalVolumesAreVolumes(t *testing.T) {
 	s := &Service{Target: &Target{}}
 	lvol := spdkrpc.BdevDriverSpecific{Lvol: &spdkrpc.BdevDriverLvol{}}
@@ -239,7 +239,7 @@ func TestOrphanedBasesAreDeleted(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// A base below a volume to which a host may be writing is not deleted.
+// A base below a volume is not deleted while a host may be writing to the volume.
 func TestBaseOfVolumeInUseIsKept(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, c := cloned(t, b)
@@ -312,7 +312,7 @@ func TestPristineVolumesAreRecognized(t *testing.T) {
 	assert.True(t, !pristine && known)
 }
 
-// A failed sweep is repeated at the next deletion; a successful one is not.
+// A failed sweep is repeated at the next deletion. A successful sweep is not.
 func TestSweepIsRepeatedAfterAFailure(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	for _, tt := range []struct {

@@ -12,36 +12,36 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A thin volume allocates a cluster when the cluster is first written to. When an lvstore has no
-// free clusters, such writes fail on all of its thin volumes. The sum of the sizes of an lvstore's
-// volumes is therefore limited. SPDK does not report this sum, and reports only one size at a time.
-// This file maintains the sum for each lvstore. It updates the sum with each volume that this
-// process creates, grows or deletes, and rereads all sizes from time to time.
+// A thin volume allocates a cluster when the cluster is first written to. If an lvstore has no free
+// clusters, such writes fail on all of its thin volumes. The sum of the volume sizes in an lvstore
+// is therefore limited. SPDK does not report this sum, and reports only one size at a time. This
+// file maintains the sum for each lvstore. It updates the sum with each volume that this process
+// creates, grows or deletes, and periodically rereads all sizes.
 
-// Space limits the sum of the sizes of an lvstore's volumes, and the space that new volumes may
-// use. The zero Space sets no limits.
+// Space limits the sum of the volume sizes in an lvstore, and the space that new volumes may use.
+// The zero Space sets no limits.
 type Space struct {
-	// Overcommit limits the sum of the sizes of an lvstore's volumes, as a multiple of the
-	// lvstore's size; 0 means no limit.
+	// Overcommit limits the sum of the volume sizes in an lvstore, as a multiple of the lvstore's
+	// size; 0 means no limit.
 	Overcommit float64
 	// Reserve is the fraction of an lvstore's size, from 0 to 1, that new volumes leave free.
 	Reserve float64
 }
 
-// The maximum ages of an lvstore's sum of sizes. A sum older than sumAge is read again in the
-// background, because other clients also create volumes. Before the driver refuses a volume for
-// lack of space, it rereads a sum older than sumAgeIfFull.
+// The maximum ages of the sum for an lvstore. A sum older than sumAge is reread in the background,
+// because other clients also create volumes. A sum older than sumAgeIfFull is reread before the
+// driver refuses a volume for lack of space.
 const (
 	sumAge       = 5 * time.Minute
 	sumAgeIfFull = 10 * time.Second
 	forEver      = time.Duration(math.MaxInt64)
 )
 
-// A sum is the sum of the sizes of an lvstore's volumes.
+// A sum is the sum of the volume sizes in an lvstore.
 type sum struct {
 	mu     sync.Mutex
-	read   chan struct{}    // closed when the current read of the sizes has ended; nil if there is none
-	at     time.Time        // time of the last read; zero if there was none
+	read   chan struct{}    // closed when the current read of the sizes ends; nil if no read is running
+	at     time.Time        // time of the last read; zero before the first read
 	failed error            // error of the last read; nil after success
 	sizes  map[string]int64 // bytes by UUID, or by name while a volume is being created
 	total  int64            // sum of sizes
@@ -80,9 +80,9 @@ func (u *sum) put(volume string, bytes int64) {
 	}
 }
 
-// known returns the sum of an lvstore's sizes. If the sum is older than sumAge, known starts
-// rereading it in the background. If the sum is older than wait, or has never been read, known
-// waits for that read.
+// known returns the sum for an lvstore. If the sum is older than sumAge, known starts rereading the
+// sizes in the background. If the sum is older than wait, or has never been read, known waits for
+// that read.
 func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum, error) {
 	u := s.seen.sum(st)
 	u.mu.Lock()
@@ -109,9 +109,9 @@ func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum
 	return u, nil
 }
 
-// noAnswer is the time after which the read of sizes fails if the target has not responded to any
-// query. The total time of the read is unlimited, because a controller that has just started reads
-// all lvstores at once.
+// noAnswer limits the time without any response of the target while sizes are read. The total time
+// of the read is unlimited, because a controller that has just started reads all lvstores
+// concurrently.
 const noAnswer = time.Minute
 
 func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
@@ -141,8 +141,8 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	}
 }
 
-// sizesIn reads the sizes of an lvstore's volumes, and the length of their longest chain. For a
-// snapshot, it counts only the snapshot's own clusters, if the release reports them. sizesIn calls
+// sizesIn reads the volume sizes in an lvstore, and the length of the longest chain. For a
+// snapshot, it counts only the snapshot's own clusters, if the release reports them. It calls
 // answered after each response of the target.
 func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes map[string]int64, chain int, err error) {
 	lvols, err := s.lvolsOf(ctx, st)
@@ -151,7 +151,7 @@ func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes
 	}
 	const inFlight = 32
 	ctx = AskOnce(ctx)
-	if err := s.checkBase(ctx, st.Base); err != nil { // every look-up needs the result
+	if err := s.checkBase(ctx, st.Base); err != nil { // check here, because every look-up needs the result
 		return nil, 0, err
 	}
 	answered()
@@ -206,7 +206,7 @@ func longestChain(bases map[string]string) (longest int) {
 	return min(longest, len(bases))
 }
 
-// limit returns the limit on the sum of the sizes in an lvstore; 0 means no limit.
+// limit returns the limit on the sum of the volume sizes in an lvstore; 0 means no limit.
 func (s Space) limit(st Store) int64 { return int64(s.Overcommit * float64(st.TotalBytes)) }
 
 func (s Space) reserve(st Store) int64 { return int64(s.Reserve * float64(st.TotalBytes)) }
@@ -234,9 +234,9 @@ func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int6
 	return max(0, largest/st.ClusterBytes*st.ClusterBytes), nil
 }
 
-// Usage describes how much of an lvstore is used. The figures may be a few minutes old.
+// Usage describes the usage of an lvstore. The figures may be a few minutes old.
 type Usage struct {
-	// PromisedBytes is the sum of the sizes of its volumes and the clusters that only its snapshots
+	// PromisedBytes is the sum of the sizes of all volumes, plus the clusters that only snapshots
 	// occupy.
 	PromisedBytes int64
 	// LongestChain is the number of snapshots below the volume with the longest chain. At maxDepth,
@@ -255,8 +255,8 @@ func (s *Service) Usage(ctx context.Context, st Store) (Usage, error) {
 	return Usage{u.total, u.chain}, nil
 }
 
-// A promise reserves the size of a volume that is being created or grown, within its lvstore's
-// limit.
+// A promise reserves space for a volume that is being created or grown, within the limit of its
+// lvstore.
 type promise struct {
 	sum    *sum
 	volume string
@@ -266,8 +266,8 @@ type promise struct {
 // promise reserves bytes for a volume in the lvstore's sum. It fails with ErrNoSpace if the sum
 // would exceed the limit. The volume is identified by its UUID or, while it is being created, by
 // its name. The caller must end the promise with keep or takeBack. If the outcome of the creation
-// is unknown, the caller must call neither; the promised bytes then count until the sizes are read
-// again.
+// is unknown, the caller must call neither, so that the reserved bytes count until the sizes are
+// reread.
 func (s *Service) promise(ctx context.Context, st Store, volume string, bytes int64) (*promise, error) {
 	if s.Space.Overcommit == 0 {
 		return nil, nil

@@ -17,7 +17,7 @@ import (
 )
 
 // A slowTarget simulates a target with an lvstore that contains 1 MiB volumes. Each query for a
-// volume takes some time, or does not get a response.
+// volume takes some time, or gets no response.
 type slowTarget struct {
 	ids   []string
 	takes time.Duration // 0 for no response
@@ -61,8 +61,8 @@ func (f slowTarget) Call(ctx context.Context, method string, params, result any)
 	return json.Unmarshal([]byte(answer), result)
 }
 
-// Reading the sizes of many volumes may take any amount of time, as long as the target keeps
-// responding. If the target stops responding, the read fails.
+// Reading the sizes of many volumes may take any amount of time while the target keeps responding.
+// If the target stops responding, the read fails.
 func TestSizesAreReadWhileTheTargetResponds(t *testing.T) {
 	ids := make([]string, 200)
 	for i := range ids {

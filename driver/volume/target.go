@@ -22,7 +22,7 @@ type Config struct {
 	// Stores lists the lvstores that the driver may use; empty means all lvstores of the target.
 	Stores []string
 	// DetachClones permits DeleteSnapshot and DeleteGroup to copy the data of a snapshot into its
-	// clones if there are several.
+	// clones if it has several.
 	DetachClones bool
 	// UncountedWrites means that the target's cluster counts do not include clusters written by
 	// hosts, as on a simulated target.
@@ -50,7 +50,7 @@ func NewTarget(c Config) *Target {
 
 // A Service manages one target's volumes with its client's credentials. It is safe for concurrent
 // use. It records which lvstores it has seen with these credentials, so that it can detect a
-// missing one. Keep the Service for as long as its client.
+// missing lvstore. Keep the Service for as long as its client.
 type Service struct {
 	*Target
 	rpc     *spdkrpc.Client
@@ -58,7 +58,7 @@ type Service struct {
 	seen    *memory
 	reads   coalesce.Group // combines concurrent reads with the same result
 
-	detaching sync.Mutex // held while one volume is decoupled: SPDK loses data when several are decoupled concurrently
+	detaching sync.Mutex // held while one volume is decoupled: SPDK loses data if it decouples several volumes concurrently
 }
 
 // Service returns a service that calls the target through client.
@@ -66,7 +66,7 @@ func (t *Target) Service(client *spdkrpc.Client) *Service {
 	return &Service{Target: t, rpc: client, exports: t.exports.Service(client), seen: newMemory()}
 }
 
-// Remember copies the record of seen lvstores from a previous service for the same target. Call
+// Remember copies the record of seen lvstores from an earlier service for the same target. Call
 // Remember before the service is used.
 func (s *Service) Remember(former *Service) { s.seen = former.seen }
 
@@ -80,8 +80,8 @@ type Volume struct {
 	Snapshot  bool
 	Base      string   // name of the parent within the lvstore; empty if there is none
 	Clones    []string // names of the clones within the lvstore; only snapshots have clones
-	// Allocated is the number of the volume's own clusters, without those of its parents. It is nil
-	// if the release does not count clusters.
+	// Allocated is the number of the volume's own clusters, without the clusters of its parents. It
+	// is nil if the release does not count clusters.
 	Allocated *uint64
 	// Limits are the volume's I/O limits; 0 means no limit.
 	Limits spdkrpc.BdevRateLimits
@@ -101,9 +101,9 @@ type Store struct {
 	unmapZeroes bool // result of unmapZeroes
 }
 
-// Stores lists the lvstores that the driver may use. When Stores returns, all volumes in these
-// lvstores can be looked up. Stores fails with ErrStoreMissing if a configured or previously loaded
-// lvstore is missing.
+// Stores lists the lvstores that the driver may use. When it returns, all volumes in these lvstores
+// can be looked up. Stores fails with ErrStoreMissing if a configured or previously loaded lvstore
+// is missing.
 //
 // Stores lists the lvstores while it waits for the target to load them, which saves a round of
 // queries. An lvstore that is listed for the first time may have appeared after that wait, so
@@ -151,8 +151,8 @@ func (s *Service) lvstores(ctx context.Context) ([]spdkrpc.LvolStore, error) {
 	})
 }
 
-// atOnce runs the given functions concurrently. When one of the functions fails, the context of the
-// others is canceled. atOnce waits until all functions have returned, and returns the first error.
+// atOnce runs the given functions concurrently. If a function fails, atOnce cancels the context of
+// the others. It waits until all functions have returned, and returns the first error.
 func atOnce(ctx context.Context, functions ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, f := range functions {
@@ -183,7 +183,7 @@ func (t *Target) permits(store string) bool {
 }
 
 // Get returns the volume or snapshot with this UUID. It returns ErrNotFound only if the object
-// definitely does not exist; otherwise, a missing bdev is reported as another error.
+// definitely does not exist. Otherwise, it reports a missing bdev as another error.
 func (s *Service) Get(ctx context.Context, id string) (Volume, error) {
 	v, err := s.lookUp(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -253,7 +253,7 @@ func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existi
 			return err
 		},
 		func(ctx context.Context) error {
-			_, err := s.mayBeRenamed(ctx, spec.Class.Thick) // reads the release, which the client then caches
+			_, err := s.mayBeRenamed(ctx, spec.Class.Thick) // this reads the release, which the client then caches
 			return err
 		})
 	if err != nil {
@@ -267,7 +267,7 @@ func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existi
 }
 
 // lookUp returns the lvol with a UUID, or with an alias LVSTORE/LVOL. ErrNotFound means only that
-// the lvol has no bdev; the lvol may still exist. lookUp fails with ErrNested if the lvol is in a
+// the lvol has no bdev; the lvol may still exist. It fails with ErrNested if the lvol is in a
 // nested lvstore.
 func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 	ctx = AskOnce(ctx)

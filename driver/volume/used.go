@@ -18,19 +18,18 @@ import (
 )
 
 // A volume that has been attached may contain data, and must never be formatted again, even if it
-// appears to be empty. For thin volumes, newer releases count the clusters, which shows whether a
-// host has written to them (see Pristine). For all other volumes, SPDK stores no such record.
-// Therefore, the driver appends ".used" to the names of such volumes when they are detached.
-// Renaming is a single atomic and durable step that does not affect the volume's UUID, bdev,
-// exports or connections.
+// appears to be empty. Newer releases count the clusters of thin volumes, which shows whether a
+// host has written to a volume (see Pristine). For all other volumes, SPDK stores no such record,
+// so the driver appends ".used" to the name of the volume when it is detached. Renaming is a single
+// atomic and durable step that does not affect the volume's UUID, bdev, exports or connections.
 //
 // A volume therefore has one of two names, and once it has the second name, SPDK would accept
 // another volume with the first name. The driver looks for a volume under both names before and
-// after it creates the volume, because another controller may have created, attached and detached
-// the volume in between (see findCreated).
+// after creating it, because another controller may have created, attached and detached the volume
+// in the meantime (see findCreated).
 const usedSuffix = ".used"
 
-// usedName returns the name of an lvol after the volume has been used.
+// usedName returns the name that an lvol has after the volume has been used.
 func usedName(lvol string) string {
 	if len(lvol)+len(usedSuffix) <= nameMax {
 		return lvol + usedSuffix
@@ -42,8 +41,8 @@ func usedName(lvol string) string {
 
 func (v Volume) used() bool { return strings.HasSuffix(v.Name, usedSuffix) }
 
-// mayBeRenamed reports whether the driver renames volumes, thick or thin, when they are detached.
-// Thin volumes whose clusters SPDK counts are not renamed (see Pristine).
+// mayBeRenamed reports whether the driver renames thick or thin volumes when they are detached. It
+// does not rename thin volumes if SPDK counts their clusters (see Pristine).
 func (s *Service) mayBeRenamed(ctx context.Context, thick bool) (bool, error) {
 	if thick {
 		return true, nil
@@ -74,8 +73,7 @@ func (s *Service) findIn(ctx context.Context, st Store, lvol string, mayBeRename
 }
 
 // lookUpEach looks for a volume under each of its names in an lvstore. If another call may rename
-// the volume, lookUpEach tries the names one at a time, so that at least one of the look-ups finds
-// the volume.
+// the volume, it tries the names one at a time, so that at least one look-up finds the volume.
 func (s *Service) lookUpEach(ctx context.Context, store string, names []string, mayBeRenamed bool) (found []Volume, err error) {
 	each := make([]*Volume, len(names))
 	g, ctx := errgroup.WithContext(ctx)
@@ -107,11 +105,11 @@ func (s *Service) lookUpEach(ctx context.Context, store string, names []string, 
 }
 
 // findCreated returns the volume named lvol after this call has created it or tried to. id is the
-// UUID that SPDK returned for it, or empty. If a used volume with that name also exists, it was
-// created first, because otherwise SPDK would have refused its name. In that case, findCreated
-// deletes the volume id, which has not been returned to any caller.
+// UUID that SPDK returned for the volume, or empty. If a used volume with that name also exists, it
+// was created first, because otherwise SPDK would have refused its name. In that case, findCreated
+// deletes the volume id, which no caller has received.
 //
-// mayBeRenamed is true if another call may rename the volume at the same time.
+// mayBeRenamed is true if a concurrent call may rename the volume.
 func (s *Service) findCreated(ctx context.Context, store, lvol, id string, mayBeRenamed bool) (Volume, error) {
 	found, err := s.lookUpEach(ctx, store, []string{lvol, usedName(lvol)}, mayBeRenamed)
 	switch {
@@ -140,7 +138,7 @@ func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
 	var unknown error
 	var reading sync.WaitGroup
 	reading.Go(func() { toMark, unknown = s.unmarked(ctx, id) })
-	err := s.Unexport(ctx, id, h) // unexport even if the volume cannot be read
+	err := s.Unexport(ctx, id, h) // end the export even if the volume cannot be read
 	reading.Wait()
 	if err != nil || unknown != nil || toMark == nil {
 		return errors.Join(err, unknown)
@@ -148,9 +146,9 @@ func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
 	return s.markUsed(ctx, *toMark)
 }
 
-// unmarked returns a volume whose name must be changed to record that the volume has been used. It
-// returns nil if the volume does not exist, or if its name does not need to change because the
-// target itself can determine whether a host has written to the volume.
+// unmarked returns a volume if its name must be changed to record that it has been used. It returns
+// nil if the volume does not exist, or if the target itself can determine whether a host has
+// written to the volume.
 func (s *Service) unmarked(ctx context.Context, id string) (*Volume, error) {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrWrongKind) {

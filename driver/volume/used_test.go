@@ -45,7 +45,7 @@ func TestUsedVolumeIsMarked(t *testing.T) {
 			require.False(t, known, "the volume may be formatted")
 			_, err = b.Export(t.Context(), v.UUID, drivertest.Host("n1"))
 			require.NoError(t, err)
-			for range 2 { // also while the volume is exported
+			for range 2 { // repeatable, and possible while the volume is exported
 				require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
 			}
 			now, pristine, known := b.usedState(t, v.UUID)
@@ -99,7 +99,7 @@ func TestUsedVolumeCanBeRenamed(t *testing.T) {
 	assert.False(t, known, "the volume may be formatted")
 }
 
-// A thin volume keeps its name if the target counts its clusters. Otherwise, the name shows that
+// A thin volume keeps its name if the target counts its clusters. Otherwise, the name records that
 // the volume has been used.
 func TestThinVolumeIsRenamedOnlyIfClustersAreNotCounted(t *testing.T) {
 	for _, release := range []string{"", "v24.01"} {
@@ -124,7 +124,8 @@ func TestThinVolumeIsRenamedOnlyIfClustersAreNotCounted(t *testing.T) {
 	}
 }
 
-// Names are limited to 63 bytes: SPDK damages longer ones, and then cannot load the lvstore.
+// Names are limited to 63 bytes, because SPDK damages longer names and then cannot load the
+// lvstore.
 func TestUsedNamesHaveAtMost63Bytes(t *testing.T) {
 	long := strings.Repeat("x", nameMax)
 	for _, name := range []string{"pvc-1", long[:58], long[:59], long, long[:62] + "y", "snap.x", "base.x", "x.used", "ä"} {
@@ -149,8 +150,8 @@ func TestUsedNamesHaveAtMost63Bytes(t *testing.T) {
 	assert.Equal(t, v.UUID, found.UUID)
 }
 
-// If volumes with both names exist, the driver chooses neither. Only another client can create such
-// a pair of volumes.
+// If volumes with both names exist, the driver uses neither. Only another client can create such a
+// pair of volumes.
 func TestNoVolumeIsChosenIfBothNamesExist(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})

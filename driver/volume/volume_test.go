@@ -28,7 +28,7 @@ const (
 	leastTag = 1000
 )
 
-// A testService is a service, with injected faults, for a target with two lvstores. The target is
+// A testService is a service with injected faults for a target with two lvstores. The target is
 // simulated, or real if SPDK_SOCK is set. On a real target, the tests also check the driver's
 // assumptions about SPDK.
 type testService struct {
@@ -118,13 +118,13 @@ func (b *testService) makePortal(t *testing.T) {
 	t.Helper()
 	portals, err := b.rpc.ISCSIGetPortalGroups(t.Context())
 	require.NoError(t, err)
-	if len(portals) == 0 { // they may already exist on a real target
+	if len(portals) == 0 { // on a real target, the groups may already exist
 		require.NoError(t, b.rpc.ISCSICreatePortalGroup(t.Context(), spdkrpc.ISCSICreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: "3260"}}}))
 		require.NoError(t, b.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
 	}
 }
 
-// removeExports removes the exports that this test left on a real target.
+// removeExports removes the exports that the test leaves behind on a real target.
 func (b *testService) removeExports(t *testing.T, ctx context.Context) {
 	t.Helper()
 	subs, err := b.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})

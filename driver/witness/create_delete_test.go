@@ -30,8 +30,7 @@ func TestCreateReturnsTheSameWitnessAndRefusesOthers(t *testing.T) {
 	}
 }
 
-// The number of a removed replica can be reused, so Remove takes the replica out of the log before
-// it removes the replica.
+// The number of a removed replica can be reused, so Remove removes the replica from the log first.
 func TestRemoveClearsTheLogBeforeTheReplica(t *testing.T) {
 	a, s, r := started(t)
 	for _, transition := range []func(replica.Witness) (replica.Witness, error){
@@ -106,8 +105,8 @@ func TestDeletionWithUnknownOutcomeIsReadBack(t *testing.T) {
 	}
 }
 
-// A deletion is complete only if the API server responds that this object does not exist, not if
-// the whole resource is missing.
+// A deletion is complete only if the API server responds that the object does not exist, not if the
+// whole resource is missing.
 func TestMissingResourceDefinitionIsNotAMissingWitness(t *testing.T) {
 	a, s, r := started(t)
 	a.absent = true
@@ -154,7 +153,8 @@ func TestBeginDeleteRefusesWitnessInUse(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-// If the API server's response is lost, the mark is read back.
+// If the API server's response is lost, BeginDelete reads back whether the object is marked as
+// being deleted.
 func TestBeginDeleteReadsBackAfterALostResponse(t *testing.T) {
 	for name, fault := range map[string]fault{"executed": lostResponse, "not executed": lostRequest} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubernetes"
 )
 
-// BeginDelete marks the witness as being deleted, and returns it. The witness still exists until
-// Delete has removed it. BeginDelete fails with [ErrInUse] while the volume is published.
+// BeginDelete marks the witness as being deleted, and returns the witness, which exists until
+// Delete removes it. BeginDelete fails with [ErrInUse] while the volume is published.
 func (s *Store) BeginDelete(ctx context.Context, name string) (Record, error) {
 	for attempt := 0; ; attempt++ {
 		r, err := s.Get(ctx, name)
@@ -36,8 +36,8 @@ func (s *Store) BeginDelete(ctx context.Context, name string) (Record, error) {
 	}
 }
 
-// Delete deletes the witness. Call Delete after all replicas have been deleted. Delete succeeds if
-// the witness does not exist.
+// Delete deletes the witness. Call it after all replicas have been deleted. It succeeds if the
+// witness does not exist.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	for attempt := 0; ; attempt++ {
 		r, err := s.Get(ctx, name)
@@ -61,8 +61,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	}
 }
 
-// deleteOnce requests the deletion of the object. If the deletion has already been requested,
-// deleteOnce removes the finalizer.
+// deleteOnce requests the deletion of the object, or removes the finalizer if the deletion has
+// already been requested.
 func (s *Store) deleteOnce(ctx context.Context, r Record) error {
 	if !r.Deleting {
 		options, err := json.Marshal(map[string]any{

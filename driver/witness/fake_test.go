@@ -22,9 +22,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubernetes"
 )
 
-// An api simulates an API server with the ReplicatedVolumes of a cluster. It has those properties
-// of a real server on which the package depends: resourceVersion, the status subresource,
-// finalizers, and writes without a change. Objects are maps, as decoded by encoding/json.
+// An api simulates an API server with the ReplicatedVolumes of a cluster. It has the properties of
+// a real server that the package depends on: resourceVersion, the status subresource, finalizers,
+// and the handling of writes without a change. Objects are maps, as decoded by encoding/json.
 type api struct {
 	t      *testing.T
 	client *kubernetes.Client
@@ -36,7 +36,7 @@ type api struct {
 	// next contains the faults for the next calls, by method; see the functions below.
 	next   map[string][]fault
 	absent bool             // the resource definition is not installed
-	alter  func(status any) // changes the status that is stored
+	alter  func(status any) // changes the status before it is stored
 }
 
 // A fault replaces the normal handling of a call. execute returns the response that the server
@@ -54,7 +54,7 @@ func fails(code int) fault {
 	return func(func() (int, any)) (int, any) { return code, status("failed", "") }
 }
 
-// late responds that the server is overloaded, but executes the call later, when run is called.
+// late responds that the server is overloaded, but executes the call when run is called later.
 func late(run *func()) fault {
 	return func(execute func() (int, any)) (int, any) {
 		*run = func() { execute() }
@@ -62,7 +62,7 @@ func late(run *func()) fault {
 	}
 }
 
-// after calls f before the call is executed. f simulates a concurrent change by another client.
+// after calls f before the call is executed, to simulate a concurrent change by another client.
 func after(f func()) fault {
 	return func(execute func() (int, any)) (int, any) { f(); return execute() }
 }
@@ -88,7 +88,7 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// store returns a new process's store, which repeats calls at most ten times.
+// store returns the store of a new process, which repeats calls at most ten times.
 func (a *api) store() *Store {
 	s := NewStore(a.client)
 	s.pause = func(_ context.Context, attempt int) error {
@@ -105,7 +105,7 @@ func (a *api) inject(method string, faults ...fault) {
 	a.next[method] = append(a.next[method], faults...)
 }
 
-// copyOf returns a deep copy, in encoding/json's types.
+// copyOf returns a deep copy, in the types of encoding/json.
 func copyOf(t *testing.T, o any) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(o)

@@ -21,7 +21,7 @@ const (
 	finalizer = group + "/replicas"
 )
 
-// ErrUnreadable means that this version of the driver would never write such an object, so its
+// ErrUnreadable means that this version of the driver cannot have written the object, so its
 // contents must not be used.
 var ErrUnreadable = errors.New("the witness cannot be understood: it was edited by hand, partly restored, or written by a later version of the driver")
 
@@ -33,15 +33,15 @@ type Place struct {
 	Lvol string `json:"lvol"`
 }
 
-// A Record is a witness as it was read from the API.
+// A Record is a witness as read from the API.
 type Record struct {
 	Name string
-	// UID is the identity of the object. A restored object has a new UID.
+	// UID is the Kubernetes UID of the object. A restored object has a new UID.
 	UID     string
 	Witness replica.Witness
-	// Places contains the place of each replica in Witness.Replicas.
+	// Places contains the location of each replica in Witness.Replicas.
 	Places [replica.MaxReplicas]Place
-	// Deleting reports whether someone has requested the object's deletion.
+	// Deleting reports whether the deletion of the object has been requested.
 	Deleting bool
 
 	resourceVersion string
@@ -83,8 +83,8 @@ type (
 		Logged []int     `json:"logged"`
 		Held   *heldJSON `json:"held"`
 	}
-	// heldJSON contains the replicas in the mirror of one publication. Other publications ignore a
-	// heldJSON.
+	// heldJSON contains the replicas in the mirror of one publication. Other publications ignore
+	// it.
 	heldJSON struct {
 		Generation *uint64 `json:"generation"`
 		Replicas   []int   `json:"replicas"`
@@ -98,7 +98,7 @@ type (
 	}
 )
 
-// decode returns the record in an object's JSON form. It refuses an object with an unknown, missing
+// decode returns the record in an object's JSON form. It rejects an object with an unknown, missing
 // or contradictory field.
 func decode(text []byte) (Record, error) {
 	r, err := decodeObject(text)
@@ -202,7 +202,7 @@ func (r *Record) readStatus(s *statusJSON) error {
 	return nil
 }
 
-// setOf returns the set in a list of numbers.
+// setOf converts a list of replica numbers to a set.
 func setOf(list []int) (set replica.Set, err error) {
 	for _, n := range list {
 		id := replica.ID(n)
@@ -222,8 +222,8 @@ func listOf(set replica.Set) []int {
 	return list
 }
 
-// encode returns the object's JSON form. The metadata is the same as when the object was read, so
-// the API server refuses the write if the stored object has changed since then.
+// encode returns the object's JSON form. It contains the metadata that was read, so the API server
+// refuses the write if the stored object has changed since then.
 func (r Record) encode() ([]byte, error) {
 	return json.Marshal(objectJSON{apiVersion, kind, r.metadata, encodeSpec(r.Witness, r.Places), encodeStatus(r.Witness)})
 }

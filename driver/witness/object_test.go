@@ -27,7 +27,7 @@ func TestWitnessObjectIsDecoded(t *testing.T) {
 	assert.JSONEq(t, whole, string(text))
 }
 
-// An object with a missing, unknown, repeated or contradictory field is refused.
+// An object with a missing, unknown, repeated or contradictory field is rejected.
 func TestInvalidWitnessObjectsAreRejected(t *testing.T) {
 	for _, change := range []string{
 		`"spdkgate.io/v1alpha1" -> "spdkgate.io/v1"`,

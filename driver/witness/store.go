@@ -23,11 +23,10 @@ var (
 	ErrNotInstalled = errors.New("the Kubernetes API does not have the resource replicatedvolumes.spdkgate.io: install the component replication, or set replication in the chart's values")
 	// ErrNotFound means that the volume has no witness.
 	ErrNotFound = errors.New("the volume has no witness")
-	// ErrOlder means that a witness is older than the one that this process has read before. Either
-	// the API server's data was restored, or the API server is returning old data.
+	// ErrOlder means that a witness is older than the witness that this process has already read.
+	// Either the API server's data was restored, or the API server is returning old data.
 	ErrOlder = errors.New("the witness is older than before: the API server's data was restored from a backup, or the API server returns old data")
-	// ErrReplaced means that the witness is a different object from the one that the caller has
-	// used so far.
+	// ErrReplaced means that the witness is not the object that the caller has used so far.
 	ErrReplaced = errors.New("the witness was deleted and created again, possibly from a backup")
 	// ErrDeleting means that the volume with this name is being deleted.
 	ErrDeleting = errors.New("the volume of this name is being deleted: delete it completely first")
@@ -35,8 +34,8 @@ var (
 	ErrOther = errors.New("a witness of this name has replicas in other places")
 	// ErrInUse means that a volume cannot be deleted, because it is published to a node.
 	ErrInUse = errors.New("the volume is published to a node")
-	// ErrAltered means that the API server stored an object that differs from the one it received,
-	// for example because the installed resource definition lacks some fields.
+	// ErrAltered means that the API server stored a different object than it received, for example
+	// because the installed resource definition lacks some fields.
 	ErrAltered = errors.New("the API server has stored a different witness than it received: install the resource definition of this version")
 )
 
@@ -50,7 +49,7 @@ type Store struct {
 	seen map[string]mark // by name
 }
 
-// A mark is the lowest state that a later read of the same witness can return.
+// A mark is the oldest state that a later read of the same witness can return.
 type mark struct {
 	uid               string
 	epoch, generation uint64
@@ -97,7 +96,7 @@ func (s *Store) newest(name string) mark {
 	return s.seen[name]
 }
 
-// accept decodes a response, and refuses a witness that is older than the mark before.
+// accept decodes a response, and rejects a witness that is older than the mark before.
 func (s *Store) accept(name string, before mark, text []byte) (Record, error) {
 	r, err := decode(text)
 	if err != nil {
@@ -141,7 +140,7 @@ func refused(err error) bool {
 	return false
 }
 
-// Create creates the witness of a volume whose replicas do not exist yet. If a witness with the
+// Create creates the witness of a volume before its replicas are created. If a witness with the
 // same places exists, possibly from an interrupted call, Create returns that witness.
 func (s *Store) Create(ctx context.Context, name string, places ...Place) (Record, error) {
 	if len(places) == 0 || len(places) > replica.MaxReplicas {
@@ -196,7 +195,7 @@ func (s *Store) Publish(ctx context.Context, name, node string) (Record, error) 
 	})
 }
 
-// Add adds a blank replica, which is not in sync, in a place. See [replica.Witness.Add].
+// Add adds a blank replica, which is not in sync, at a place. See [replica.Witness.Add].
 func (s *Store) Add(ctx context.Context, name string, id replica.ID, place Place) (Record, error) {
 	return s.change(ctx, name, "", func(r *Record) error {
 		if err := place.check(); err != nil {
@@ -214,8 +213,8 @@ func (s *Store) Add(ctx context.Context, name string, id replica.ID, place Place
 	})
 }
 
-// Remove removes a replica from the volume. See [replica.Witness.Remove]. Remove fails if the
-// replica with this number is no longer in the given place, because the number was reused.
+// Remove removes a replica from the volume. See [replica.Witness.Remove]. It fails if the replica
+// with this number is no longer at the given place, because the number was reused.
 func (s *Store) Remove(ctx context.Context, name string, id replica.ID, place Place) (Record, error) {
 	remove := func(r *Record) (replica.Witness, error) {
 		if r.Witness.Replicas.Has(id) && r.Places[id] != place {
@@ -246,10 +245,10 @@ func (s *Store) Remove(ctx context.Context, name string, id replica.ID, place Pl
 	})
 }
 
-// Change stores a transition that the writer makes. uid is the identity of the object that the
-// writer is using. The witness is written even if the transition changes nothing, which proves that
-// it has not changed since it was read. Change may call transition several times, with newer
-// witnesses.
+// Change stores a transition that the writer makes. uid is the UID of the object that the writer is
+// using. Change writes the witness even if the transition changes nothing, because the write proves
+// that the witness has not changed since it was read. It may call transition several times, with
+// newer witnesses.
 func (s *Store) Change(ctx context.Context, name, uid string, transition func(replica.Witness) (replica.Witness, error)) (Record, error) {
 	return s.change(ctx, name, "status", func(r *Record) error {
 		if r.UID != uid {
@@ -261,12 +260,12 @@ func (s *Store) Change(ctx context.Context, name, uid string, transition func(re
 	})
 }
 
-// change reads the witness, modifies it with the function how, and stores the result. If another
-// client has changed the witness in the meantime, change starts over. If the outcome of the write
-// is unknown, change reads the witness again and repeats the write until the outcome is certain.
-// part is the subresource to write, or an empty string.
+// change reads the witness, modifies it with how, and stores the result. If another client has
+// changed the witness in the meantime, it starts over. If the outcome of the write is unknown, it
+// reads the witness again and repeats the write until the outcome is certain. part is the
+// subresource to write, or an empty string.
 func (s *Store) change(ctx context.Context, name, part string, how func(*Record) error) (Record, error) {
-	var attempted *Record // by a write whose outcome is unknown
+	var attempted *Record // the record of a write with an unknown outcome
 	fail := func(r Record, err error) (Record, error) {
 		if attempted != nil {
 			err = fmt.Errorf("%w: %w", ErrUnknown, err)
@@ -316,7 +315,7 @@ func (s *Store) change(ctx context.Context, name, part string, how func(*Record)
 	}
 }
 
-// lasting reports whether an error is permanent, in which case another attempt would have the same
+// lasting reports whether an error is permanent, so that another attempt would have the same
 // result.
 func lasting(err error) bool {
 	return errors.Is(err, ErrUnreadable) || errors.Is(err, ErrOlder)

@@ -40,7 +40,7 @@ func created(t *testing.T) (*api, *Store, Record) {
 	return a, s, r
 }
 
-// started returns the same as created, but after the mirror has been started with both replicas.
+// started is like created, but the mirror has been started with both replicas.
 func started(t *testing.T) (*api, *Store, Record) {
 	a, s, r := created(t)
 	r, err := s.Change(t.Context(), volume, r.UID, start)
@@ -135,7 +135,7 @@ func TestConflictingChangeIsRepeated(t *testing.T) {
 	assert.Equal(t, setAB, got.Witness.InSync)
 }
 
-// Concurrent changes to one witness are applied one at a time, and none of them is lost.
+// Concurrent changes to one witness are applied one at a time, and no change is lost.
 func TestConcurrentChangesAreAllApplied(t *testing.T) {
 	a, s, r := created(t)
 	var group sync.WaitGroup
@@ -153,8 +153,8 @@ func TestConcurrentChangesAreAllApplied(t *testing.T) {
 	assert.Equal(t, r.Witness.Writer.Generation+8, got.Witness.Writer.Generation)
 }
 
-// Both a read and a change refuse a witness that is older than one that this process has read
-// before. The controller makes such a read before it admits a node.
+// Get and Change reject a witness that is older than a witness that this process has already read.
+// The controller calls Get before it admits a node.
 func TestOldWitnessIsRefused(t *testing.T) {
 	a, s, r := started(t)
 	old := a.object(volume)
@@ -174,7 +174,7 @@ func TestOldWitnessIsRefused(t *testing.T) {
 	_, err = s.Get(t.Context(), volume)
 	require.ErrorIs(t, err, ErrOlder)
 
-	// Now the API server's data is restored, and resourceVersions are reused.
+	// Restore the API server's data, so that resourceVersions are reused.
 	a.mu.Lock()
 	a.objects[volume] = copyOf(t, old)
 	a.mu.Unlock()
@@ -182,7 +182,7 @@ func TestOldWitnessIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrOlder)
 }
 
-// A response that arrives late, after a newer one, is not mistaken for a restored API server.
+// A response that arrives after a newer response is not mistaken for a restored API server.
 func TestLateResponseIsNotMistakenForARestore(t *testing.T) {
 	a, s, r := started(t)
 	old := a.object(volume)
@@ -210,9 +210,9 @@ func TestRestoredObjectIsNotChanged(t *testing.T) {
 	assert.Equal(t, []string{"GET /pvc-1"}, a.calls)
 }
 
-// A witness that was created again is reported as replaced rather than older, even if its epoch is
-// lower. The epochs of two objects are not compared, and the writer of the first object learns that
-// its object no longer exists.
+// A recreated witness is reported as replaced rather than older, even if its epoch is lower. The
+// epochs of different objects are not compared, and the writer of the first object learns that its
+// object no longer exists.
 func TestRecreatedWitnessIsReportedAsReplaced(t *testing.T) {
 	a, s, r := created(t)
 	recreated := a.object(volume)
@@ -234,7 +234,7 @@ func TestRecreatedWitnessIsReportedAsReplaced(t *testing.T) {
 }
 
 // Every read requests the newest object from the API server. A resourceVersion in the request would
-// allow the API server to return an older one.
+// allow the API server to return an older object.
 func TestReadsAreNotCached(t *testing.T) {
 	a, s, _ := started(t)
 	for range 2 {

@@ -28,7 +28,7 @@ func TestLostResponseIsReadBack(t *testing.T) {
 	}
 }
 
-// A transition that cannot be made twice succeeds even if its first response was lost.
+// A transition that is not repeatable succeeds even if its first response was lost.
 func TestLostCreateResponseIsReadBack(t *testing.T) {
 	a := newAPI(t)
 	s := a.store()
@@ -62,7 +62,7 @@ func TestLateWriteDoesNotOverwriteANewerOne(t *testing.T) {
 	assert.True(t, stored.same(got), "the late write has overwritten a newer one")
 }
 
-// If the outcome of a write is unknown, the error reports that, rather than success or refusal.
+// If the outcome of a write is unknown, the error reports that, rather than a refusal.
 func TestUnknownOutcomeIsReported(t *testing.T) {
 	a, s, r := started(t)
 	a.inject(http.MethodPut, lostResponse)
