@@ -17,6 +17,7 @@ type FaultyCaller struct {
 	executed bool
 	deadly   bool
 	answer   *spdkrpc.Error
+	before   func() // called before the call with index at, which then succeeds
 	failed   string
 }
 
@@ -24,21 +25,25 @@ type FaultyCaller struct {
 // is true, the target executes the call, and only the reply is lost. If deadly is true, all later
 // calls fail as well, as if the caller had died.
 func (f *FaultyCaller) FailCall(n int, executed, deadly bool) {
-	f.set(n, executed, deadly, nil)
+	f.set(n, executed, deadly, nil, nil)
 }
 
 // RefuseCall makes the n-th call from now on fail with SPDK's code for internal errors.
 func (f *FaultyCaller) RefuseCall(n int) {
-	f.set(n, false, false, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603, Message: "injected failure"})
+	f.set(n, false, false, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603, Message: "injected failure"}, nil)
 }
 
-// Reset stops the failures and restarts the count of calls at 0.
-func (f *FaultyCaller) Reset() { f.set(0, false, false, nil) }
+// BeforeCall runs change before the n-th call from now on, for example to do what another client
+// does at that moment. No call fails.
+func (f *FaultyCaller) BeforeCall(n int, change func()) { f.set(n, false, false, nil, change) }
 
-func (f *FaultyCaller) set(n int, executed, deadly bool, answer *spdkrpc.Error) {
+// Reset stops the failures and restarts the count of calls at 0.
+func (f *FaultyCaller) Reset() { f.set(0, false, false, nil, nil) }
+
+func (f *FaultyCaller) set(n int, executed, deadly bool, answer *spdkrpc.Error, before func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.calls, f.at, f.executed, f.deadly, f.answer, f.failed = 0, n, executed, deadly, answer, ""
+	f.calls, f.at, f.executed, f.deadly, f.answer, f.before, f.failed = 0, n, executed, deadly, answer, before, ""
 }
 
 // Calls returns the number of calls since FailCall, RefuseCall or Reset.
@@ -48,7 +53,8 @@ func (f *FaultyCaller) Calls() int {
 	return f.calls
 }
 
-// FailedMethod returns the method of the failed call, or an empty string if no call has failed yet.
+// FailedMethod returns the method of the call that failed, or before which a change was made. It
+// returns an empty string if there was no such call yet.
 func (f *FaultyCaller) FailedMethod() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,8 +70,12 @@ func (f *FaultyCaller) Call(ctx context.Context, method string, params, result a
 	if first {
 		f.failed = method
 	}
-	executed, answer := f.executed && first, f.answer
+	executed, answer, before := f.executed && first, f.answer, f.before
 	f.mu.Unlock()
+	if first && before != nil {
+		before()
+		fails = false
+	}
 	switch {
 	case !fails:
 		return f.Caller.Call(ctx, method, params, result)

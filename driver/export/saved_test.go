@@ -72,10 +72,10 @@ func (s *savedExports) Call(ctx context.Context, method string, params, result a
 		return nil
 	case "nvmf_subsystem_remove_host":
 		return remove("host "+*p.Host, func(m spdkrpc.ProxyMissingExport) bool {
-			return *m.NQN == *p.NQN && m.Host != nil && *m.Host == *p.Host
+			return m.NQN != nil && *m.NQN == *p.NQN && m.Host != nil && *m.Host == *p.Host
 		})
 	case "nvmf_delete_subsystem":
-		return remove("subsystem "+*p.NQN, func(m spdkrpc.ProxyMissingExport) bool { return *m.NQN == *p.NQN })
+		return remove("subsystem "+*p.NQN, func(m spdkrpc.ProxyMissingExport) bool { return m.NQN != nil && *m.NQN == *p.NQN })
 	}
 	return s.Caller.Call(ctx, method, params, result)
 }

@@ -184,6 +184,8 @@ func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origi
 		return Volume{}, nil, fmt.Errorf("target %s: %w: the clone of %s was created, but no longer exists: try again", s.Name, ErrBusy, parent)
 	case errors.Is(failed, spdkrpc.NoSuchDevice):
 		return Volume{}, nil, fmt.Errorf("target %s: %w: %s was deleted during the call: try again", s.Name, ErrBusy, parent)
+	case err != nil && errors.Is(failed, spdkrpc.Exists):
+		return Volume{}, nil, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted, or was deleted during the call: try again", s.Name, ErrBusy, source.Store, name)
 	}
 	if err == nil {
 		counted.keep(v)

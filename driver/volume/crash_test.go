@@ -76,6 +76,9 @@ type operation struct {
 	exports bool
 	// prepare sets up the target and returns the operation.
 	prepare func(t *testing.T, b *testService) func(ctx context.Context) (string, error)
+	// vanished contains further kinds of errors with which the operation may fail once if another
+	// client deletes an object during the operation.
+	vanished []error
 }
 
 var operations = []operation{
@@ -123,7 +126,7 @@ var operations = []operation{
 			return fmt.Sprint(c.UUID, c.SizeBytes), err
 		}
 	}},
-	{name: "delete", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
+	{name: "delete", exports: true, vanished: []error{spdkrpc.InvalidParams}, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		drivertest.LegacyExport(t, b.rpc, b.Config.Config, v.UUID)
 		return func(ctx context.Context) (string, error) { return "", b.Delete(ctx, v.UUID) }
@@ -365,6 +368,13 @@ func cleanUp(t *testing.T, b *testService, where string) {
 			continue
 		}
 		require.NoError(t, b.DeleteSnapshot(ctx, s.UUID, nil), where)
+	}
+	all, err := b.Inspect(ctx, nil)
+	require.NoError(t, err, where)
+	for _, l := range all {
+		if l.Kind == KindReplica {
+			require.NoError(t, b.DeleteReplica(ctx, Volume{UUID: l.UUID, Store: l.Store, Name: l.Name}), where)
+		}
 	}
 	left := b.state(t)
 	assert.Empty(t, left.Lvols, where)

@@ -170,13 +170,15 @@ func TestDetachingSurvivesCrashes(t *testing.T) {
 		t.Skip("takes long: make test-long")
 	}
 	drivertest.Serial(t)
-	crashAll(t, operation{name: "delete a snapshot with clones", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
-		b.DetachClones = true
-		v := b.create(t, "pvc-1", 20)
-		s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
-		require.NoError(t, err)
-		b.restore(t, "pvc-2", s)
-		b.restore(t, "pvc-3", s)
-		return func(ctx context.Context) (string, error) { return "", b.DeleteSnapshot(ctx, s.UUID, nil) }
-	}}, func(t *testing.T) *testService { return newTestService(t, export.TCP) })
+	crashAll(t, detaching, func(t *testing.T) *testService { return newTestService(t, export.TCP) })
 }
+
+var detaching = operation{name: "delete a snapshot with clones", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
+	b.DetachClones = true
+	v := b.create(t, "pvc-1", 20)
+	s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
+	require.NoError(t, err)
+	b.restore(t, "pvc-2", s)
+	b.restore(t, "pvc-3", s)
+	return func(ctx context.Context) (string, error) { return "", b.DeleteSnapshot(ctx, s.UUID, nil) }
+}}

@@ -178,5 +178,5 @@ func (s *Service) markUsed(ctx context.Context, v Volume) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("target %s: record that %s was used, by renaming it to %s: %w", s.Name, v, usedName(v.Name), failed)
+	return fmt.Errorf("target %s: record that %s was used, by renaming it to %s: %w", s.Name, v, usedName(v.Name), deletedMeanwhile(v.String(), failed))
 }
