@@ -95,12 +95,16 @@ func (r *Reloading) check(ctx context.Context) {
 	var last time.Time
 	for Pause(ctx, time.Minute) == nil {
 		c := r.current.Load()
-		if c.targets.check == 0 || c.credentialsFile == "" || time.Since(last) < c.targets.check {
-			continue
+		if c.checkDue(time.Since(last)) {
+			k.check(ctx, c)
+			last = time.Now()
 		}
-		k.check(ctx, c)
-		last = time.Now()
 	}
+}
+
+// checkDue reports whether the targets must be checked, given the time since the last check.
+func (c *Controller) checkDue(since time.Duration) bool {
+	return c.targets.check > 0 && c.credentialsFile != "" && since >= c.targets.check
 }
 
 // Pause waits for the duration d, and fails if ctx ends first.

@@ -23,16 +23,27 @@ type fakeWitnesses struct {
 	records map[string]*witness.Record
 	count   int
 	fail    error
+	calls   int
+	failAt  int // index of the call that fails with fail; 0 for all
 	// onPublish is called after the witness has been changed.
 	onPublish func()
+}
+
+// failure counts a call, and returns its error. The caller holds f.mu.
+func (f *fakeWitnesses) failure() error {
+	f.calls++
+	if f.failAt > 0 && f.failAt != f.calls {
+		return nil
+	}
+	return f.fail
 }
 
 func (f *fakeWitnesses) with(name string, do func(*witness.Record) error) (witness.Record, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.records[name]
-	if f.fail != nil {
-		return witness.Record{}, f.fail
+	if err := f.failure(); err != nil {
+		return witness.Record{}, err
 	}
 	if r == nil {
 		return witness.Record{}, witness.ErrNotFound
@@ -48,8 +59,8 @@ func (f *fakeWitnesses) Get(_ context.Context, name string) (witness.Record, err
 func (f *fakeWitnesses) Create(_ context.Context, name string, places ...witness.Place) (witness.Record, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.fail != nil {
-		return witness.Record{}, f.fail
+	if err := f.failure(); err != nil {
+		return witness.Record{}, err
 	}
 	f.count++
 	r := &witness.Record{Name: name, UID: fmt.Sprint("uid-", f.count), Witness: replica.NewWitness(replica.SetOf(0, 1))}
@@ -79,8 +90,11 @@ func (f *fakeWitnesses) BeginDelete(_ context.Context, name string) (witness.Rec
 func (f *fakeWitnesses) Delete(_ context.Context, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.failure(); err != nil {
+		return err
+	}
 	delete(f.records, name)
-	return f.fail
+	return nil
 }
 
 // A replicatedController is a controller with two storage servers and witnesses.
