@@ -30,12 +30,33 @@ type kernel struct {
 	exchange func(options string) error
 	held     map[string]bool // devices opened exclusively
 	rdevs    map[string]uint64
+
+	accesses, failAt int // number of accesses to the node, and index of the one that fails with EIO
+}
+
+// access counts an access to the node, and returns its error.
+func (k *kernel) access() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.accesses++; k.accesses == k.failAt {
+		return syscall.EIO
+	}
+	return nil
 }
 
 func newKernel(t *testing.T) *kernel {
 	k := &kernel{t: t, root: t.TempDir(), held: map[string]bool{}, rdevs: map[string]uint64{}}
 	k.node = newNode(k.root)
+	k.node.list = func(path string) ([]string, error) {
+		if err := k.access(); err != nil {
+			return nil, err
+		}
+		return list(path)
+	}
 	k.node.write = func(path, text string) error {
+		if err := k.access(); err != nil {
+			return err
+		}
 		path, err := filepath.Rel(k.root, path)
 		require.NoError(t, err)
 		k.mu.Lock()
@@ -63,6 +84,9 @@ func newKernel(t *testing.T) *kernel {
 		return "instance=0,cntlid=1", nil
 	}
 	k.node.claim = func(path string) error {
+		if err := k.access(); err != nil {
+			return err
+		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.held[filepath.Base(path)] {
@@ -71,6 +95,9 @@ func newKernel(t *testing.T) *kernel {
 		return nil
 	}
 	k.node.rdev = func(path string) (uint64, error) {
+		if err := k.access(); err != nil {
+			return 0, err
+		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if rdev, ok := k.rdevs[filepath.Base(path)]; ok {

@@ -27,10 +27,12 @@ type node struct {
 	// claim opens a block device exclusively and closes it again. It fails with EBUSY if the device
 	// is in use.
 	claim func(path string) error
+	// list returns the names in a directory.
+	list func(path string) ([]string, error)
 }
 
 func newNode(root string) *node {
-	return &node{root: root, write: writeAttribute, exchange: exchange, rdev: blockRdev, claim: claim}
+	return &node{root: root, write: writeAttribute, exchange: exchange, rdev: blockRdev, claim: claim, list: list}
 }
 
 func writeAttribute(path, text string) error {
@@ -75,6 +77,15 @@ func claim(path string) error {
 	return unix.Close(fd)
 }
 
+func list(path string) ([]string, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return dir.Readdirnames(-1)
+}
+
 func (n *node) path(elem ...string) string {
 	return n.root + "/" + filepath.Join(elem...)
 }
@@ -95,15 +106,7 @@ func (n *node) exists(elem ...string) bool {
 
 // entries lists the names in a sysfs directory. If the directory does not exist, the list is empty.
 func (n *node) entries(elem ...string) ([]string, error) {
-	dir, err := os.Open(n.path(elem...))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
+	names, err := n.list(n.path(elem...))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
 		return nil, nil
 	}

@@ -220,7 +220,10 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, step *operation.Step
 			err = fmt.Errorf("%w: %w", err, last)
 		}
 	}
-	return d, err
+	if err != nil {
+		return Device{}, err
+	}
+	return d, nil
 }
 
 // undo removes the controller that this call created, unless another volume is now using it.
@@ -259,11 +262,14 @@ func (n *nvme) findBehind(e Export, controllers []controller, subsystems func() 
 		return Device{}, err
 	}
 	d, err := n.node.device(ns.name)
-	if err == nil && d.SizeBytes == 0 {
-		err = fmt.Errorf("%w: %s has size 0: the target has removed the namespace", ErrNoNamespace, ns.name)
+	switch {
+	case err != nil:
+		return Device{}, err
+	case d.SizeBytes == 0:
+		return Device{}, fmt.Errorf("%w: %s has size 0: the target has removed the namespace", ErrNoNamespace, ns.name)
 	}
 	d.UUID = ns.uuid
-	return d, err
+	return d, nil
 }
 
 func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) error {
