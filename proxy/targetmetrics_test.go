@@ -66,8 +66,8 @@ func TestTargetMetrics(t *testing.T) {
 	}
 }
 
-// Any number of scrapers together cause one reading of the target every ten seconds, with or
-// without gzip, over HTTPS or as a call.
+// Any number of scrapers together cause one read of the target every ten seconds, with or without
+// gzip, over HTTPS or as a call.
 func TestScrapersShareOneRead(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill(t)
@@ -106,7 +106,7 @@ func TestScrapersShareOneRead(t *testing.T) {
 	assert.Len(t, b.reached()[before:], len(made))
 }
 
-// A target that is down is reported in a successful response, not as an error.
+// If the target is down, a successful response reports this.
 func TestTargetMetricsReportATargetThatIsDown(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)
@@ -125,8 +125,8 @@ func TestTargetMetricsReportATargetThatIsDown(t *testing.T) {
 	assert.NotContains(t, b.scrapeTarget().body, "spdk_reactor")
 }
 
-// As with the proxy's own metrics, only users who have no tenant and whose roles allow the method
-// may read the target's metrics.
+// As with the proxy's own metrics, only users without a tenant whose roles allow the method may
+// read the target's metrics.
 func TestUnauthorizedTargetScrapesAreRefused(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Roles["metrics-of-team"] = config.Role{Allow: rules("*")}
@@ -158,7 +158,7 @@ func TestUnauthorizedTargetScrapesAreRefused(t *testing.T) {
 
 const targetMetricsPage = "docs/target-metrics.md"
 
-// The manual page lists exactly these metrics, and the configurations on it work together.
+// The manual page lists exactly these metrics, and the configurations on the page work together.
 func TestAllTargetMetricsAreDocumented(t *testing.T) {
 	examples := documented(t, targetMetricsPage, "Scrape", "yaml")
 	require.Len(t, examples, 2)
@@ -193,7 +193,7 @@ func TestAllTargetMetricsAreDocumented(t *testing.T) {
 	b.target.Inject(spdktest.Fault{Method: "iscsi_get_target_nodes", Do: spdktest.Fail})
 	b.readAnew()
 	b.scrapeTarget()
-	b.readAnew()     // with a reader that has not cached when methods were last called
+	b.readAnew()     // with a reader that does not know when methods were last called
 	b.scrapeTarget() // reads the first histogram
 	g := b.do("GET", prometheus.Scrapes[0].Path, "viewer", viewerPassword, nil)
 	require.Equal(t, http.StatusOK, g.StatusCode, g.body)
@@ -223,7 +223,7 @@ func TestAllTargetMetricsAreDocumented(t *testing.T) {
 	assert.Equal(t, said, counted)
 }
 
-// The target's metrics are also served on the address without a password.
+// The target's metrics are also served at the address without a password.
 func TestTargetMetricsAreServedOnLoopback(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = "127.0.0.1:0" })
 	serve(t, b)

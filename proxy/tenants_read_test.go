@@ -34,9 +34,9 @@ func (b *bench) tenants(t *testing.T, user, params string) (list []spdkrpc.Proxy
 	return answer.Result
 }
 
-// A tenant can read its own quota and usage, and learns nothing about other tenants. Users without
+// A tenant can read its own quota and usage, but learns nothing about other tenants. Users without
 // a tenant can read the quotas and usage of all tenants.
-func TestTenantsReadTheirOwnUsage(t *testing.T) {
+func TestTenantsCanReadTheirOwnUsage(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"vol","size_in_mib":8,"lvs_name":"lvs-a"}`, http.StatusOK)
 	b.as(t, teamB, "bdev_lvol_create", `{"lvol_name":"vol","size_in_mib":16,"lvs_name":"lvs-b"}`, http.StatusOK)
@@ -58,7 +58,7 @@ func TestTenantsReadTheirOwnUsage(t *testing.T) {
 	assert.Equal(t, []string{}, a.Allow, "an empty list, not null")
 	assert.Equal(t, own, b.tenants(t, teamA, `{"tenant":"team-a"}`))
 
-	// The responses for another tenant and for a missing one are identical.
+	// The responses for another tenant and for a missing tenant are identical.
 	theirs := b.as(t, teamA, "spdkgate_get_tenants", `{"tenant":"team-b"}`, http.StatusOK)
 	nobodys := b.as(t, teamA, "spdkgate_get_tenants", `{"tenant":"nobody"}`, http.StatusOK)
 	assert.Equal(t, -2, theirs.code(t))
@@ -74,7 +74,7 @@ func TestTenantsReadTheirOwnUsage(t *testing.T) {
 	assert.Equal(t, -2, b.as(t, "admin", "spdkgate_get_tenants", `{"tenant":"nobody"}`, http.StatusOK).code(t))
 }
 
-// Usage counts keys as spdkgate_key_add does. Without target.keys, keys are not reported.
+// Usage counts keys as spdkgate_key_add does. Without target.keys, no keys are reported.
 func TestUsageCountsKeys(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	b.as(t, teamA, "spdkgate_key_add", `{"name":"team-a-1","secret":"`+secret+`"}`, http.StatusOK)
@@ -94,9 +94,8 @@ func TestUsageCountsKeys(t *testing.T) {
 	assert.Empty(t, b.tenants(t, "admin", ""), "no tenants")
 }
 
-// The target's metrics report each tenant's usage to users without a tenant. The metrics name only
-// tenants that are in the configuration, and the proxy reads the lists for these metrics at most
-// once per minute.
+// The target's metrics report each tenant's usage to users without a tenant. They name only tenants
+// in the configuration. The proxy reads the lists for these metrics at most once per minute.
 func TestMetricsReportTenantsUsage(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	b.readAnew()
@@ -145,7 +144,7 @@ func TestMetricsReportTenantsUsage(t *testing.T) {
 
 // A tenant can read its own limits on calls, and how much of them is in use, even while all of its
 // calls are waiting and while the target is down. The response reveals nothing about other users.
-func TestTenantsReadTheirOwnLimits(t *testing.T) {
+func TestTenantsCanReadTheirOwnLimits(t *testing.T) {
 	reader := withReader(t)
 	b := newTenantBench(t, func(c *config.Config) {
 		reader(c)

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newTenantBench creates a proxy with the configuration from docs/tenants.md, for a target with two
+// newTenantBench creates a proxy with the configuration in docs/tenants.md, for a target with two
 // lvstores. All passwords are the same.
 func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
@@ -27,8 +27,8 @@ func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	require.NoError(t, err)
 	b := newSafeBench(t, "v26.05", func(used *config.Config) {
 		used.Users, used.Tenants = c.Users, c.Tenants
-		// Allow the teams' drivers to call more methods than usual, so that the test also covers
-		// tenancy's decisions on these methods.
+		// Allow the teams' drivers to call more methods than usual, so that the test covers
+		// tenancy's decisions about these methods.
 		used.Roles = map[string]config.Role{"volumes": {Allow: rules("bdev_lvol_*", "nvmf_*"), Deny: rules("bdev_lvol_*_lvstore")}}
 		for i, u := range used.Users {
 			if u.Name == teamA || u.Name == teamB {
@@ -47,7 +47,7 @@ func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	return b
 }
 
-// as makes a call and expects the given status. If params is empty, the call has no parameters.
+// as makes a call and expects this status. If params is empty, the call has no parameters.
 func (b *bench) as(t *testing.T, user, method, params string, status int) got {
 	t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q}`, method)
@@ -72,7 +72,7 @@ func resultText(t *testing.T, g got) string {
 	return s
 }
 
-// Two teams can each manage a volume, and neither team learns anything about the other.
+// Two teams can each manage a volume, and neither learns anything about the other.
 func TestTeamsAreIsolatedOnOneTarget(t *testing.T) {
 	b := newTenantBench(t)
 	volumes := map[string]string{}
@@ -92,7 +92,7 @@ func TestTeamsAreIsolatedOnOneTarget(t *testing.T) {
 		assert.NotContains(t, list, "lvs-b", method)
 	}
 
-	// The responses for the other team's object and for a missing one are identical.
+	// The responses for the other team's object and for a missing object are identical.
 	const none = "99999999-abcd-4333-8444-abcdefabcdef"
 	for _, c := range []struct{ method, params string }{
 		{"bdev_get_bdevs", `{"name":"%s"}`},
@@ -121,7 +121,7 @@ func TestTeamsAreIsolatedOnOneTarget(t *testing.T) {
 	assert.Equal(t, "deny", last["decision"])
 	assert.Equal(t, "tenant team-a", last["rule"])
 
-	// Each team's quota is 2,000 GiB, of which team-a has used 8 MiB.
+	// Each team's quota is 2,000 GiB, of which team-a uses 8 MiB.
 	const most = 2000 << 10
 	over := b.as(t, teamA, "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"big","size_in_mib":%d,"lvs_name":"lvs-a","thin_provision":true}`, most), http.StatusInsufficientStorage)
 	assert.Equal(t, -28, over.code(t))
@@ -146,8 +146,8 @@ func TestReloadChangesTenants(t *testing.T) {
 	assert.NotContains(t, seen, "lvs-b")
 }
 
-// If a result must be filtered, both the result and the filtered copy count against the user's
-// memory limit before filtering begins.
+// Before a result is filtered, both the result and its filtered copy count against the user's
+// memory limit.
 func TestResultsAreCountedBeforeFiltering(t *testing.T) {
 	b := newTenantBench(t)
 	for i := range 20 {
@@ -173,7 +173,7 @@ func TestResultsAreCountedBeforeFiltering(t *testing.T) {
 }
 
 // A tenant can delete its export after an administrator has deleted the volume.
-func TestTenantDeletesExportOfDeletedVolume(t *testing.T) {
+func TestTenantCanDeleteTheExportOfADeletedVolume(t *testing.T) {
 	b := newTenantBench(t)
 	v := resultText(t, b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"vol","size_in_mib":8,"lvs_name":"lvs-a"}`, http.StatusOK))
 	nqn := `"nqn":"nqn.2020-04.io.spdk.csi:uuid:` + v + `"`

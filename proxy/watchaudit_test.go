@@ -126,8 +126,8 @@ func TestAdministratorsWatchTheAuditLog(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
 }
 
-// A tenant's user is not an administrator, regardless of the user's roles.
-func TestTenantsDoNotWatchTheAuditLog(t *testing.T) {
+// A tenant's user is not an administrator, whatever the user's roles are.
+func TestTenantsCannotWatchTheAuditLog(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}
 		c.Users[0].Tenant = "team"
@@ -138,8 +138,8 @@ func TestTenantsDoNotWatchTheAuditLog(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
 }
 
-// A stream ends when its session ends, when its user loses the right to it, and when the server
-// stops.
+// A stream ends when its session ends, when its user loses the permission for it, and when the
+// server stops.
 func TestStreamsEndWithTheirSession(t *testing.T) {
 	for name, end := range map[string]func(b *bench, u *browser, clock *testClock){
 		"sign-out":   func(_ *bench, u *browser, _ *testClock) { u.do("DELETE", "/console/session", "") },

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Limits defines the maximum numbers of calls that may run concurrently.
+// Limits contains the maximum numbers of calls that may run concurrently.
 type Limits struct {
-	Total   int            // for all users together
-	PerUser int            // for each user
-	Of      map[string]int // by user name, for users with their own limit
+	Total   int            // all users together
+	PerUser int            // each user
+	Of      map[string]int // users with their own limit, by name
 }
 
 func (l Limits) of(who string) int {
@@ -23,31 +23,31 @@ func (l Limits) of(who string) int {
 	return min(n, l.Total)
 }
 
-// waitersPerSlot is the maximum number of waiting calls per slot, which limits their memory.
+// waitersPerSlot is the maximum number of waiting calls per slot. It limits their memory.
 const waitersPerSlot = 4
 
-// A queue grants slots, each for one running call. A user may not have more slots than the user's
-// limit, or more than are still free. Therefore, if n users occupy all the slots that they can get,
+// A queue grants slots, each for one running call. A user's slots may exceed neither the user's
+// limit nor the number of free slots. Therefore, if n users occupy all the slots that they can get,
 // one slot in n+1 remains free for the next user, even if SPDK never responds to their calls.
 //
 // A call that cannot get a slot waits in its user's wait list. The lists are served round-robin,
 // one call each, so that a long list does not delay other users. After each change, the queue
-// grants slots until no waiting call is allowed to have one. A new call by a user without waiting
-// calls therefore does not overtake any call that could run.
+// grants slots until no waiting call may have one. Therefore, a new call by a user without waiting
+// calls does not overtake any call that could run.
 type queue struct {
 	mu        sync.Mutex
 	limits    Limits
 	users     map[string]*user
-	sweepAt   int         // idle users are removed when this many users are known
-	slots     int         // number of granted slots
+	sweepAt   int         // number of known users at which idle users are removed
+	slots     int         // granted slots
 	bytes     int         // total expected length of the responses to running calls
-	waiting   int         // number of waiting calls
-	runnable  fifo[*user] // users that have waiting calls and are below their limit
+	waiting   int         // waiting calls
+	runnable  fifo[*user] // users who have waiting calls and are below their limit
 	pace      pace
 	hasMemory func(user string) bool // see Config.HasMemory
 }
 
-// A user has running or waiting calls, or has had some recently.
+// A user has, or recently had, running or waiting calls.
 type user struct {
 	name       string
 	limit      int
@@ -57,7 +57,7 @@ type user struct {
 	isRunnable bool // the user is in queue.runnable, possibly with an empty wait list
 
 	paceRound     uint64
-	sentThisRound int // number of running calls that were sent in that round
+	sentThisRound int // running calls that were sent in that round
 }
 
 // A slot is the right to run one call.
@@ -74,7 +74,7 @@ const (
 	bytesInTotal = 256 << 20
 )
 
-// maxIdleUsers is how many users without calls are remembered.
+// maxIdleUsers is the maximum number of users without calls that are kept.
 const maxIdleUsers = 1024
 
 func newQueue(l Limits) *queue {
@@ -82,8 +82,8 @@ func newQueue(l Limits) *queue {
 }
 
 // acquire waits up to timeout for a slot for a call. answer is the expected size of the response.
-// The caller must return the slot with release. The error is a *BusyError, or wraps ErrAbandoned if
-// ctx ended first.
+// The caller must return the slot with release. The error is a *BusyError or, if ctx ended first,
+// wraps ErrAbandoned.
 func (q *queue) acquire(ctx context.Context, who string, answer *size, timeout time.Duration) (slot, error) {
 	q.mu.Lock()
 	u := q.user(who)
@@ -128,8 +128,8 @@ func (q *queue) release(t slot) {
 	q.advance()
 }
 
-// setLimits changes the limits of users, but not the total number of slots. Running and waiting
-// calls are not affected.
+// setLimits changes the limits of users, but not the total number of slots. It does not affect
+// running and waiting calls.
 func (q *queue) setLimits(l Limits) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -142,14 +142,14 @@ func (q *queue) setLimits(l Limits) {
 	q.advance()
 }
 
-// user finds or adds a user.
+// user returns a user, and adds the user if necessary.
 func (q *queue) user(who string) *user {
 	if u := q.users[who]; u != nil {
 		return u
 	}
 	if len(q.users) >= q.sweepAt {
 		maps.DeleteFunc(q.users, func(_ string, u *user) bool { return u.slots == 0 && u.waiting.n == 0 && !u.isRunnable })
-		q.sweepAt = max(maxIdleUsers, 2*len(q.users)) // to keep the cost of sweeping per new user low
+		q.sweepAt = max(maxIdleUsers, 2*len(q.users)) // keeps the cost of sweeping per new user low
 	}
 	u := &user{name: who, limit: q.limits.of(who)}
 	q.users[who] = u
@@ -157,7 +157,7 @@ func (q *queue) user(who string) *user {
 }
 
 // enter appends a call to its user's wait list. If too many calls are waiting in total, enter
-// refuses the last call in the longest list instead, so that a flood of calls does not displace
+// instead refuses the last call in the longest list, so that a flood of calls does not displace
 // other users.
 func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	if u.waiting.n >= waitersPerSlot*u.limit {
@@ -184,8 +184,8 @@ func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	return w, nil
 }
 
-// leave removes a call from its wait list and returns the error that why returns. If the call got a
-// slot at the same moment, it keeps the slot, and leave returns nil.
+// leave removes a call from its wait list, and returns the error that why returns. If the call has
+// just got a slot, it keeps the slot, and leave returns nil.
 func (q *queue) leave(w *waiter, why func() error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -203,7 +203,7 @@ func (q *queue) remove(w *waiter) {
 	q.waiting--
 }
 
-// mayRun reports whether a user may have one more slot now, for a response of the given length.
+// mayRun reports whether a user may have another slot now, for a response of this length.
 func (q *queue) mayRun(u *user, bytes int) bool {
 	return u.slots < min(u.limit, q.limits.Total-q.slots) &&
 		(u.paceRound != q.pace.round || u.sentThisRound < q.pace.burst) &&
@@ -251,7 +251,7 @@ func (q *queue) advance() {
 	}
 }
 
-// advanceAll is like advance, for callers that do not hold q.mu.
+// advanceAll is like advance, but for callers that do not hold q.mu.
 func (q *queue) advanceAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -266,11 +266,11 @@ func (q *queue) busy(u *user, why string) *BusyError {
 	return &BusyError{InFlight: q.slots, Why: why}
 }
 
-// Load counts calls at one moment.
+// Load counts the calls at one point in time.
 type Load struct {
-	// calls that were sent but have no response, including those whose deadline has passed
+	// calls without a response, including those whose deadline has passed
 	InFlight int
-	Waiting  int // calls that are waiting for a slot
+	Waiting  int // calls waiting for a slot
 }
 
 func (q *queue) load() Load {
@@ -279,7 +279,7 @@ func (q *queue) load() Load {
 	return Load{q.slots, q.waiting}
 }
 
-// A UserLoad is one user's Load together with the user's limits.
+// A UserLoad is a user's Load, with the user's limits.
 type UserLoad struct {
 	Load
 	MaxInFlight, MaxWaiting int
@@ -296,7 +296,7 @@ func (q *queue) loadOf(who string) UserLoad {
 	return l
 }
 
-// loads returns the load of each user that has running or waiting calls.
+// loads returns the load of each user who has running or waiting calls.
 func (q *queue) loads() map[string]Load {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -36,7 +36,7 @@ func (q *queue) sound(t *testing.T) {
 	assert.LessOrEqual(t, q.slots, q.limits.Total)
 }
 
-// mustTake acquires a slot that must be free.
+// mustTake acquires a slot, which must be available.
 func mustTake(t *testing.T, q *queue, who string) slot {
 	t.Helper()
 	u, err := q.acquire(t.Context(), who, new(size), 0)
@@ -44,8 +44,8 @@ func mustTake(t *testing.T, q *queue, who string) slot {
 	return u
 }
 
-// awaitTurn adds a waiting call. When one of the user's calls gets a slot, awaitTurn sends the slot
-// to got.
+// awaitTurn adds a waiting call. When a call of the user gets a slot, awaitTurn sends the slot to
+// got.
 func awaitTurn(t *testing.T, q *queue, who string, got chan<- slot) {
 	before := q.load().Waiting
 	go func() {
@@ -164,8 +164,8 @@ func waitingOf(q *queue) map[string]int {
 	return of
 }
 
-// A user who does not have enough memory left for another long response has to wait. The user's
-// short calls and other users' calls continue.
+// A user with too little memory left for another long response has to wait. The user's short calls
+// and other users' calls continue.
 func TestLongResponsesWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
@@ -213,7 +213,7 @@ func TestWaitingTimeIsLimited(t *testing.T) {
 	})
 }
 
-// Changed limits apply immediately to waiting calls and to new ones.
+// Changed limits immediately apply to waiting calls and new calls.
 func TestChangedLimitsApplyImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 100, PerUser: 1})

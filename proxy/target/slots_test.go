@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A single user cannot occupy all slots.
 func TestOneUserCannotOccupyAllSlots(t *testing.T) {
 	s := NewSlots(Limits{Total: 64, PerUser: 64}, time.Millisecond)
 	n := 0

@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Phase is a state of the target process.
+// A Phase is a phase in the life of a target process.
 type Phase string
 
 // These are the phases of a target process.
@@ -21,31 +21,32 @@ const (
 // A State is the result of the last probe of the target.
 type State struct {
 	Phase Phase
-	// release of the target that responded last; zero if none has responded
+	// release that the target last reported; zero if it has never responded
 	Release rpcschema.Release
 	Since   time.Time // when the phase began
-	// Reconnects is the number of times that the target responded again after its connection had
-	// closed, which means that it was restarted.
+	// Reconnects is how often the target responded again after its connection had closed, which
+	// means that it was restarted.
 	Reconnects    int
 	Err           error // why the target is unreachable
-	UntrustedPeer bool  // a user that is not permitted to do so is listening on the socket
+	UntrustedPeer bool  // a user who may not listen at the socket is listening there
 	// Examination states which bdevs the current process examines. ExaminationSince is when the
-	// proxy first got this response; restarts with the same option do not change the time.
+	// proxy first received this response; restarts with the same option do not change it.
 	Examination      Examination
 	ExaminationSince time.Time
 }
 
 var errNotProbed = errors.New("the target has not been probed yet")
 
-// State returns the result of the last probe. While Watch is running, the result is at most a few
-// seconds old.
+// State returns the result of the last probe. While Watch is running, it is at most a few seconds
+// old.
 func (t *Target) State() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state
 }
 
-// noteState records a probe's result and logs changes. No other function logs changes of the State.
+// noteState records the result of a probe, and logs changes. No other function logs changes of the
+// State.
 func (t *Target) noteState(phase Phase, release rpcschema.Release, connected bool, err error) State {
 	t.mu.Lock()
 	defer t.mu.Unlock()

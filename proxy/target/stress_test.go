@@ -72,8 +72,8 @@ func TestQueueLosesNoSlotUnderStress(t *testing.T) {
 	}
 }
 
-// No matter how many calls are waiting, a user who makes one call at a time waits for at most one
-// round of the other users. The test counts slots instead of measuring time.
+// However many calls are waiting, a user who makes one call at a time waits for at most one round
+// of the other users. The test counts slots instead of measuring time.
 func TestManyCallsDoNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 8, PerUser: 6})

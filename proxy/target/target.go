@@ -11,39 +11,38 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Config defines how to reach a target. Socket is required. The zero value of any other field
+// Config describes how to reach a target. Socket is required. In all other fields, the zero value
 // selects a default.
 type Config struct {
 	Socket      string // path of the UNIX socket
-	Connections int    // connections for calls, in addition to the one for probes; 0 means 4
-	MaxInFlight int    // maximum number of running calls, over all connections; 0 means 1024
-	// UserInFlight is how many running calls one user may have, unless UsersInFlight contains a
-	// different number for that user. A user never has more slots than are free. 0 means 256.
+	Connections int    // connections for calls, in addition to that for probes; 0 selects 4
+	MaxInFlight int    // maximum number of running calls on all connections; 0 selects 1024
+	// UserInFlight is how many running calls a user may have, unless UsersInFlight contains a
+	// different number for that user. A user's calls never outnumber the free slots. 0 selects 256.
 	UserInFlight  int
 	UsersInFlight map[string]int
-	// PeerUIDs lists the users that may listen on the socket, besides root and this process's own
+	// PeerUIDs lists the users who may listen at the socket, besides root and this process's own
 	// user.
 	PeerUIDs []uint32
 	// HasMemory reports whether a user may have another long response. If it is nil, every user
-	// may. The Target calls HasMemory with its locks held, so the function must not call the
+	// may. The Target holds its locks while it calls HasMemory, so HasMemory must not call the
 	// Target.
 	HasMemory func(user string) bool
-	QueueWait time.Duration // how long a call waits for a slot; 0 means 10 s
-	// LateAfter is how long a call without a response keeps its slot after the deadline; 0 means 15
-	// min.
+	QueueWait time.Duration // how long a call waits for a slot; 0 selects 10 s
+	// LateAfter is how long a call without a response keeps its slot after the deadline; 0 selects
+	// 15 min.
 	LateAfter time.Duration
 	// Late is called with the outcome of a call that got no response by its deadline: the late
 	// response, or OutcomeUnknown if there was none. Late may be nil.
 	Late func(method string, params map[string]any, err error)
-	Log  *slog.Logger // nil means no logging
+	Log  *slog.Logger // nil disables logging
 }
 
 const (
 	// growAt is the number of calls on the least loaded connection at which another connection is
 	// opened. SPDK reads each connection once per poll.
 	growAt = 16
-	// These are the minimum and maximum times between two attempts to connect to an unreachable
-	// target.
+	// These are the minimum and maximum times between attempts to connect to an unreachable target.
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = time.Second
 )
@@ -58,7 +57,7 @@ type Target struct {
 	checkPeer func(net.Conn) error
 	flights   singleflight.Group
 	stopped   chan struct{} // closed by Close
-	// connectWait limits the time to connect and to read the target's release.
+	// connectWait limits the time for connecting and reading the target's release.
 	connectWait time.Duration
 
 	listing     listingGate
@@ -66,7 +65,7 @@ type Target struct {
 	probe       probe
 	state       State
 	found       bool        // a probe has succeeded at least once
-	examination Examination // the last known value, from this process or an earlier one
+	examination Examination // the last known value, from this process or an earlier process
 	conns       []*Conn
 	growing     bool // another connection is being opened in the background
 	closed      bool
@@ -75,7 +74,7 @@ type Target struct {
 	backoff     time.Duration // how long to wait after the next failure
 }
 
-// New returns a Target. It does not connect yet.
+// New returns a Target, which does not connect until it is used.
 func New(c Config) *Target {
 	if c.Connections == 0 {
 		c.Connections = 4
@@ -106,8 +105,8 @@ func New(c Config) *Target {
 	return t
 }
 
-// LimitUsers changes how many running calls a user may have. The user's number in byName applies if
-// there is one; otherwise, each applies.
+// LimitUsers changes how many running calls a user may have: the user's number in byName or, if
+// there is none, each.
 func (t *Target) LimitUsers(each int, byName map[string]int) {
 	t.queue.setLimits(Limits{PerUser: each, Of: byName})
 }
@@ -140,9 +139,9 @@ func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
 }
 
 // pick returns an open connection on which the user already has calls or, if there is none, the
-// least loaded one. SPDK sends the responses on a connection one after another, so a long response
-// should delay only calls of the same user. If all connections are busy, pick opens another one in
-// the background.
+// least loaded connection. SPDK sends the responses on a connection one after another, so a long
+// response should delay only calls of the same user. If all connections are busy, pick opens
+// another connection in the background.
 func (t *Target) pick(who string) *Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,8 +166,8 @@ func (t *Target) pick(who string) *Conn {
 	return least
 }
 
-// AcquireSlot waits for a slot for a user, as Call does, and returns the same errors. It is for the
-// proxy's own work that does not call SPDK. release returns the slot.
+// AcquireSlot waits for a slot for a user, as Call does, and returns the same errors. It is for
+// work of the proxy that does not call SPDK. release returns the slot.
 func (t *Target) AcquireSlot(ctx context.Context, who string) (release func(), err error) {
 	slot, err := t.queue.acquire(ctx, who, new(size), t.config.QueueWait)
 	if err != nil {
@@ -185,7 +184,7 @@ func (t *Target) Connections() int {
 	return len(t.conns)
 }
 
-// add opens one more connection, unless the last attempt has failed too recently.
+// add opens another connection, unless the last attempt has failed too recently.
 func (t *Target) add() (*Conn, error) {
 	t.mu.Lock()
 	if t.down != nil && time.Now().Before(t.until) {

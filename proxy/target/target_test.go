@@ -22,17 +22,17 @@ import (
 
 const long = time.Minute // for timeouts that must not expire
 
-// A fake is an SPDK target reduced to its socket. It responds to probes, and to all other calls as
+// A fake imitates an SPDK target's socket. It responds to probes, and to all other calls as
 // configured.
 type fake struct {
 	t       *testing.T
 	path    string
 	release string
-	// rest of the response, such as `"result":true`; "" means no response
+	// the rest of the response, such as `"result":true`; "" means that there is no response
 	answer      func(call) string
 	accepted    atomic.Int32
 	probeResult atomic.Int32
-	phase       atomic.Pointer[string] // rest of a probe's response; nil means runtime
+	phase       atomic.Pointer[string] // the rest of the response to a probe; nil selects runtime
 
 	listener net.Listener
 	mu       sync.Mutex

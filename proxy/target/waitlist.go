@@ -1,6 +1,6 @@
 package target
 
-// A waiter is one call that is waiting for a slot.
+// A waiter is a call that is waiting for a slot.
 type waiter struct {
 	user   *user
 	answer *size

@@ -5,5 +5,5 @@
 // The package writes the text directly, because client_golang's registry would use about ten times
 // as much CPU time for the same number of series.
 //
-// The package must not depend on how figures are read, or on who may see them.
+// The package must not depend on the way figures are read, or on who may see them.
 package targetmetrics

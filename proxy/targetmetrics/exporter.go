@@ -19,7 +19,7 @@ type Text struct {
 	packed func() []byte
 }
 
-// Gzipped returns the text in gzip format. It is compressed only once.
+// Gzipped returns the text in gzip format. The text is compressed only once.
 func (t *Text) Gzipped() []byte { return t.packed() }
 
 // An Exporter writes the figures of one target in Prometheus' text format. It is safe for
@@ -30,23 +30,23 @@ type Exporter struct {
 	mu       sync.Mutex
 	figures  *figures.Figures
 	text     *Text
-	named    map[string]bool // volumes with their own series, by UUID
-	bdevs    map[string]bool // other bdevs with their own series
+	named    map[string]bool // volumes with series of their own, by UUID
+	bdevs    map[string]bool // other bdevs with series of their own
 	before   map[string]figures.IO
-	byStore  map[string]figures.IO // for each store, the I/O of all its volumes since this program started
+	byStore  map[string]figures.IO // for each lvstore, the I/O of all its volumes since this program started
 	failures map[string]int
 	calls    int
 
-	histograms map[string]*histogramSum // keyed by the bdev's name
+	histograms map[string]*histogramSum // by name of the bdev
 }
 
-// New returns an Exporter in which at most limit volumes and at most limit other bdevs have their
-// own series.
+// New returns an Exporter in which at most limit volumes, and at most limit other bdevs, have
+// series of their own.
 func New(limit int) *Exporter {
 	return &Exporter{limit: limit, named: map[string]bool{}, bdevs: map[string]bool{}, byStore: map[string]figures.IO{}, failures: map[string]int{}, histograms: map[string]*histogramSum{}}
 }
 
-// Text returns figures in the Prometheus text format. Calls with the same figures return the same
+// Text returns figures in Prometheus' text format. Calls with the same figures return the same
 // text. Figures must be passed in the order in which they were read.
 func (e *Exporter) Text(f *figures.Figures) *Text {
 	e.mu.Lock()
@@ -71,7 +71,7 @@ func pack(plain []byte) []byte {
 }
 
 // admit chooses the objects that have series: those that already had them, and others up to the
-// limit. This prevents series from coming and going as the number of objects changes.
+// limit. Therefore, series do not come and go as the number of objects changes.
 func admit(had map[string]bool, names []string, limit int) (have map[string]bool, left int) {
 	have = make(map[string]bool, min(limit, len(names)))
 	for _, n := range names {
@@ -91,7 +91,7 @@ func admit(had map[string]bool, names []string, limit int) (have map[string]bool
 // even if volumes are deleted or the target is restarted.
 func (e *Exporter) addUp(f *figures.Figures) {
 	now := make(map[string]figures.IO, len(f.Volumes))
-	if len(f.Failures) > 0 { // volumes may be missing only from this reading
+	if len(f.Failures) > 0 { // this reading may merely lack some volumes
 		maps.Copy(now, e.before)
 	}
 	for i := range f.Volumes {
@@ -113,8 +113,8 @@ func (e *Exporter) addUp(f *figures.Figures) {
 	e.before = now
 }
 
-// add adds the operations that were counted since the earlier reading. If now is less than before,
-// SPDK has reset its counters.
+// add adds the operations counted since the earlier reading. If now is less than before, SPDK has
+// reset its counters.
 func add(sum *figures.Operation, before, now figures.Operation) {
 	if now.Count < before.Count || now.Bytes < before.Bytes || now.Latency < before.Latency {
 		before = figures.Operation{}

@@ -6,13 +6,13 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// A histogramSum adds up the operations that an SPDK histogram has counted between two reads.
-// SPDK's own counts decrease when an I/O channel is closed, which Prometheus would interpret as a
-// counter reset.
+// A histogramSum adds up the operations that an SPDK histogram has counted between reads. SPDK's
+// own counts decrease when an I/O channel is closed, which Prometheus would interpret as a counter
+// reset.
 type histogramSum struct {
 	sum    figures.Latencies
 	before figures.Latencies
-	known  bool // before is valid
+	known  bool // whether before is valid
 }
 
 // addUpHistograms adds the operations counted since the previous read. It adds nothing when a

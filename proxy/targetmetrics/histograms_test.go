@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// counted returns a volume's histogram with the given numbers of operations that took up to 1 us,
-// up to 10 s, and longer.
+// counted returns a volume's histogram with these numbers of operations that took up to 1 us, up to
+// 10 s, and longer.
 func counted(fast, slow, beyond uint64) figures.Histogram {
 	h := figures.Histogram{Bdev: "lvs0/v", Store: "lvs0", Volume: "v"}
 	h.Latencies.Counts[0], h.Latencies.Counts[len(figures.LatencyBounds)-1], h.Latencies.Counts[len(figures.LatencyBounds)] = fast, slow, beyond
@@ -69,8 +69,8 @@ func TestHistogramIsWritten(t *testing.T) {
 	assert.Contains(t, string(text), "\nspdk_lvol_io_duration_seconds_bucket{lvstore=\"lvs0\",lvol=\"v\",le=\"1e-06\"} 1\n")
 }
 
-// The counts never decrease, and include each operation exactly once, even though SPDK drops the
-// counts of a closed channel.
+// The counts never decrease, and include each operation exactly once, although SPDK drops the
+// counts of closed channels.
 func TestHistogramsNeverDecrease(t *testing.T) {
 	e := New(10)
 	count := func(f *figures.Figures) uint64 { return written(t, e.Text(f).Plain).GetSampleCount() }
@@ -92,7 +92,7 @@ func TestHistogramsNeverDecrease(t *testing.T) {
 	assert.EqualValues(t, 17, count(withHistograms(counted(950, 951, 0))))
 }
 
-// Two names of one volume result in one series. Bdevs other than volumes have a separate metric.
+// Two names of one volume lead to a single series. Other bdevs have a separate metric.
 func TestNamesOfOneVolumeShareAHistogram(t *testing.T) {
 	alias, uuid := counted(1, 0, 0), counted(1, 0, 0)
 	uuid.Bdev = "be5c5ef7-e10e-4084-87bf-000000000000"

@@ -60,8 +60,8 @@ func TestFamiliesWithoutSamplesAreOmitted(t *testing.T) {
 	}
 }
 
-// Each sum adds the increase of SPDK's counters. If any counter has decreased, the counters have
-// been reset, and their values are added in full.
+// Each sum grows by the increase of SPDK's counters. If any counter has decreased, the counters
+// have been reset, and their values are added in full.
 func TestOperationSumsNeverDecrease(t *testing.T) {
 	op := func(bytes, count uint64, latency float64) figures.Operation {
 		return figures.Operation{Bytes: bytes, Count: count, Latency: latency}

@@ -82,8 +82,8 @@ func writeReactors(w *writer, f *figures.Figures) {
 	}
 }
 
-// minPollers is the smallest limit on the number of pollers with series. A target has several
-// pollers for each core.
+// minPollers is the minimum limit on the number of pollers with series. A target has several
+// pollers per core.
 const minPollers = 1000
 
 func writeThreads(w *writer, f *figures.Figures, limit int) {

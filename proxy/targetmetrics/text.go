@@ -34,7 +34,7 @@ func (w *writer) sample(name, labels string, value float64) {
 	w.out = append(w.out, '\n')
 }
 
-// count writes a sample whose value is an integer.
+// count writes a sample with an integer value.
 func (w *writer) count(name, labels string, value uint64) {
 	w.begin(name, labels)
 	w.out = strconv.AppendUint(w.out, value, 10)
@@ -57,8 +57,8 @@ func (w *writer) one(name, kind, help string, value float64) {
 	w.sample(name, "", value)
 }
 
-// labelled returns the text of labels, given as alternating names and values. Values come from the
-// target, which may use any bytes in names.
+// labelled formats labels, given as alternating names and values. Values come from the target,
+// which may use any bytes in names.
 func labelled(pairs ...string) string {
 	var b strings.Builder
 	for i := 0; i < len(pairs); i += 2 {

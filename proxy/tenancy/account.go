@@ -23,13 +23,12 @@ func (a amount) plus(b amount) amount {
 	return amount{bytes, a.volumes + b.volumes, a.subsystems + b.subsystems, a.hosts + b.hosts, a.listeners + b.listeners}
 }
 
-// An account records how much of some quotas one tenant uses. Each tenant has one account for
-// volumes and one for exports; calls for one account do not wait for calls for the other. Calls
-// that create something run concurrently, and each reserves the amount that it needs. A call that
-// inherits or sets the size of a bdev runs alone, because the size must not change while the call
-// runs.
+// An account records how much of some quotas a tenant uses. Each tenant has one account for volumes
+// and one for exports; calls for one account do not wait for calls for the other. Calls that create
+// something run concurrently, and each reserves the amount that it needs. A call that inherits or
+// sets the size of a bdev runs alone, because the size must not change during the call.
 type account struct {
-	gate chan struct{} // capacity 1; holds an element while a call is admitted or runs alone
+	gate chan struct{} // capacity 1; contains an element while a call is being admitted or runs alone
 
 	mu         sync.Mutex // guards the fields below
 	counted    amount
@@ -38,16 +37,16 @@ type account struct {
 	decreased  bool      // objects of the tenant may have been deleted since counting began
 	during     amount    // created by calls since counting began
 	running    map[*claim]amount
-	idle       chan struct{} // closed when no call is running; nil if no call is waiting for that
+	idle       chan struct{} // closed when no call is running; nil if no call waits for that
 	unanswered []unansweredCall
-	subsystems map[string]bool // subsystems that the tenant has created or changed; a subsystem that is named after a volume may outlive the volume
+	subsystems map[string]bool // subsystems that the tenant has created or changed; a subsystem named after a volume may outlive the volume
 
 	owners *owners.File // keeps subsystems across restarts; may be nil
-	tenant string       // the tenant's name in owners
+	tenant string       // name of the tenant in owners
 }
 
-// An unansweredCall is a call to which SPDK has not responded. SPDK may have executed the call, or
-// may still execute it.
+// An unansweredCall is a call to which SPDK has not responded. SPDK may have executed it, or may
+// still execute it.
 type unansweredCall struct {
 	amount
 	bdev  string // bdev whose size the call sets or inherits
@@ -68,25 +67,25 @@ func (a *account) forgetCount() {
 	a.at = time.Time{}
 }
 
-// A claim is one call's reservation of a part of the quota.
+// A claim is a call's reservation of part of the quota.
 type claim struct {
 	account   *account
 	asked     amount
 	subsystem string // NQN of the subsystem that the call creates or adds something to
 	sizes     []bdevSize
-	gate      bool // this reservation holds the account's lock
+	gate      bool // this claim holds the account's lock
 	settled   bool
 }
 
 // A bdevSize is a bdev whose size a call sets or inherits.
 type bdevSize struct {
 	bdev   string
-	size   uint64 // the size that the call sets, or inherits
-	amount amount // the call's usage due to this size
+	size   uint64 // the size that the call sets or inherits
+	amount amount // the part of the call's usage that is due to this size
 }
 
 // settle records the outcome of the call. If the outcome is unknown, SPDK may execute the call
-// later. If the call's volume has shrunk by then, the call uses more than it requested.
+// later; if the call's volume has shrunk by then, the call uses more than it requested.
 func (c *claim) settle(err error) {
 	a := c.account
 	a.mu.Lock()
@@ -117,7 +116,7 @@ func (c *claim) settle(err error) {
 	}
 }
 
-// besidesSizes returns the call's usage in addition to the amounts of c.sizes.
+// besidesSizes returns the call's usage in addition to the amounts in c.sizes.
 func (c *claim) besidesSizes() amount {
 	rest := c.asked
 	for _, s := range c.sizes {
@@ -182,10 +181,10 @@ func (a *account) noteDecrease() {
 	a.decreased = true
 }
 
-// used returns an upper bound on the tenant's usage, including running calls and calls that may
+// used returns an upper bound for the tenant's usage, including running calls and calls that may
 // still be executed. fresh means that the usage was counted recently; certain means that a new
-// count would not be lower. The bound allows for an unanswered call whose amount changes because of
-// c's call.
+// count would not be lower. The bound takes into account that c's call may change the amount of an
+// unanswered call.
 func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -194,7 +193,7 @@ func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	return sum, now().Before(a.at.Add(countKeep)), certain
 }
 
-// pending returns an upper bound on the usage of running calls, and of calls that may still be
+// pending returns an upper bound for the usage of running calls, and of calls that may still be
 // executed.
 func (a *account) pending() amount {
 	a.mu.Lock()
@@ -222,16 +221,16 @@ func (a *account) pendingLocked(c *claim) (sum amount) {
 	return sum
 }
 
-// add counts the call of this reservation as a running call.
+// add counts the claim's call as a running call.
 func (a *account) add(c *claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running[c] = c.asked
 }
 
-// recount replaces the count with the result of count. The target's lists may or may not include
-// objects created by calls during the count, so recount adds them. The caller must hold the
-// account's lock. exact means that no call was running.
+// recount replaces the count with the result of count. The target's lists may lack objects created
+// by calls during the count, so recount adds these objects. The caller must hold the account's
+// lock. exact means that no call was running.
 func (a *account) recount(count func() (amount, error)) (exact bool, err error) {
 	a.mu.Lock()
 	a.during, a.decreased = amount{}, false
@@ -268,10 +267,10 @@ func (a *account) changed(nqn string) bool {
 	return a.subsystems[nqn]
 }
 
-// changedAlone reports whether the tenant, and no other tenant, has created or changed a
-// subsystem. Such a subsystem still belongs to the tenant after its volume is gone, but the tenant
-// can only see and delete it. It cannot admit hosts, because a volume that is only missing for a
-// while may return as another tenant's.
+// changedAlone reports whether the tenant, and no other tenant, has created or changed a subsystem.
+// Such a subsystem still belongs to the tenant after its volume is gone, but the tenant can only
+// see and delete it. The tenant cannot admit hosts to it, because a volume that is only temporarily
+// missing may return as another tenant's volume.
 func (s *Scope) changedAlone(nqn string) bool {
 	for _, other := range s.tenancy.scopes {
 		if other != s && other.exports.changed(nqn) {

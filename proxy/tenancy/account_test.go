@@ -29,7 +29,7 @@ func volumeOf(name string, size int) p {
 	return p{"lvol_name": name, "size_in_mib": size, "lvs_name": "lvs-red", "thin_provision": true}
 }
 
-// waits checks that a call is not admitted until another one has ended.
+// waits checks that a call is not admitted until another call has ended.
 func (w *world) waits(method string, params p) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -50,7 +50,7 @@ func (w *world) waits(method string, params p) {
 	require.ErrorIs(w.t, <-decided, context.Canceled)
 }
 
-// A panic while a call is being checked against the quota affects only that call.
+// A panic during a quota check affects only the call that is being checked.
 func TestPanicReleasesTheQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2, Bytes: 64 * mib})
 	m, _ := rpcschema.Default().Method("bdev_lvol_create")
@@ -65,8 +65,8 @@ func TestPanicReleasesTheQuota(t *testing.T) {
 
 var failed = &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603}
 
-// Volumes can be created concurrently within the quota. A snapshot waits for creations that are in
-// progress, and creations wait for a snapshot that is in progress.
+// Volumes can be created concurrently within the quota. A snapshot waits for creations in progress,
+// and creations wait for a snapshot in progress.
 func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 4, Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))
@@ -147,7 +147,8 @@ func TestCallsBeyondTheQuotaDoNotTriggerARecount(t *testing.T) {
 	require.NoError(t, w.create("b", 4))
 }
 
-// Many concurrent calls, some with lost responses and some executed late, never exceed the quota.
+// Concurrent calls never exceed the quota, even if some responses are lost and some calls are
+// executed late.
 func TestConcurrentCallsNeverExceedTheQuota(t *testing.T) {
 	const most, count, players, rounds = 64 * mib, 6, 8, 40
 	w := emptyWorld(t, "v26.05", Quota{Bytes: most, Volumes: count})

@@ -20,7 +20,7 @@ import (
 type Grant struct {
 	Params map[string]any
 
-	scope        *Scope // nil if the user belongs to no tenant
+	scope        *Scope // nil if the user has no tenant
 	method       *rpcschema.Method
 	plan         *plan.Plan
 	owned        bool              // all objects named in the call belong to the tenant
@@ -28,14 +28,14 @@ type Grant struct {
 	hidden       map[string]string // unused name → the foreign name that it replaces
 	raised       []string          // parameters that were set to a safer value than the client's
 	ownership    *ownershipCheck
-	claim        *claim // reservation of quota
-	offline      bool   // there is no target, so names that require a target to decide are permitted
+	claim        *claim // reserved part of the quota
+	offline      bool   // there is no target, so names that only a target can decide about are permitted
 }
 
 // Hidden returns the number of names in the call that do not belong to the tenant.
 func (g *Grant) Hidden() int { return len(g.hidden) }
 
-// Raised returns the parameters that Admit has set to a safer value than the client's.
+// Raised returns the parameters for which Admit chose a safer value than the client.
 func (g *Grant) Raised() []string { return g.raised }
 
 // MayCall reports whether the tenant's users may call the method with at least some parameters.
@@ -48,7 +48,8 @@ func (s *Scope) MayCall(method string) bool {
 }
 
 // Admit decides whether a tenant may make a call. The parameters must be valid. The error is a
-// *Refusal, a *QuotaError, ErrBusy or ask's error; if there is an error, the call must not be made.
+// *Refusal, a *QuotaError, ErrBusy or ask's error; if Admit returns an error, the call must not be
+// made.
 func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[string]any, ask Ask) (*Grant, error) {
 	g := &Grant{Params: params, scope: s, method: m}
 	if s == nil {
@@ -83,7 +84,7 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	return g, nil
 }
 
-// admitParams sets the parameters to send.
+// admitParams determines the parameters to send.
 func (g *Grant) admitParams(ctx context.Context, params map[string]any) error {
 	if params != nil {
 		g.Params = make(map[string]any, len(params))
@@ -116,8 +117,8 @@ func (g *Grant) admitParams(ctx context.Context, params map[string]any) error {
 	return g.checkNamedObjects()
 }
 
-// checkNamedObjects decides whether the call is permitted, given the objects that it names. Each
-// value of the call has already been checked.
+// checkNamedObjects decides whether the call is permitted, given the objects that it names. The
+// individual values have already been checked.
 func (g *Grant) checkNamedObjects() error {
 	for _, name := range g.plan.Chosen {
 		if _, given := g.Params[name]; !given {
@@ -132,7 +133,7 @@ func (g *Grant) checkNamedObjects() error {
 }
 
 // admit returns the value to send in place of v: v itself, or a copy in which foreign names are
-// replaced. The error is a *Refusal if the value is not permitted.
+// replaced. If the value is not permitted, the error is a *Refusal.
 func (g *Grant) admit(ctx context.Context, f *plan.Form, path string, v any) (any, error) {
 	for _, o := range f.Opens {
 		if o.By(v) {
@@ -225,8 +226,8 @@ func (g *Grant) leftOut(f *plan.Form, path string) (instead any, err error) {
 	return instead, nil
 }
 
-// open decides whether the tenant may use a value that gives other clients access. It returns the
-// value to send instead, or nil if the value is permitted.
+// open decides whether the tenant may use a value that gives access to other clients. It returns
+// the value to send instead, or nil if the value is permitted.
 func (g *Grant) open(o plan.Opening, path string) (instead any, err error) {
 	if slices.Contains(g.scope.Allow, o.To) {
 		return nil, nil
@@ -239,10 +240,11 @@ func (g *Grant) open(o plan.Opening, path string) (instead any, err error) {
 		g.method.Name, g.shortPath(path), opened[o.To].does, opened[o.To].instead, o.To)
 }
 
-// AnySize is the value of allow that lifts the bounds of x-spdk-allocates.
+// AnySize is the value of allow that lifts the limits of x-spdk-allocates.
 const AnySize = "any-size"
 
-// opened maps each kind of x-spdk-opens to its effect and to the alternative that refusals suggest.
+// opened maps each kind of x-spdk-opens to its effect, and to the alternative that refusals
+// suggest.
 var opened = map[string]struct{ does, instead string }{
 	"any-host":        {"every host is admitted, not only those under `hosts`", "admit hosts one by one"},
 	"unauthenticated": {"initiators need not authenticate", "require CHAP"},
@@ -269,7 +271,7 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		return v, nil
 	case !isText:
 	case plan.IsInner(kind):
-		// A slash in a volume's name could make its alias look like the alias of a volume in
+		// With a slash in its name, a volume's alias could look like the alias of a volume in
 		// another lvstore. Long names are refused because SPDK truncates them.
 		if !plain(text) || kind == "lvol-name" && (strings.Contains(text, "/") || len(text) > 63) {
 			return nil, g.scope.refuse("%s: %s must be a name of 1 to 63 bytes without a slash", g.method.Name, g.shortPath(path))
@@ -339,7 +341,7 @@ func (g *Grant) hide(kind, text string) string {
 	return unused
 }
 
-// restore replaces any names in SPDK's message that hide invented with those that the client wrote.
+// restore replaces names that hide invented in SPDK's message with the names that the client wrote.
 func (g *Grant) restore(message string) string {
 	for unused, written := range g.hidden {
 		message = strings.ReplaceAll(message, unused, written)
@@ -362,8 +364,7 @@ func (g *Grant) releaseClaim() {
 	}
 }
 
-// Answer records the outcome of the call, and returns the part of the outcome that the tenant may
-// see.
+// Answer records the outcome of the call, and returns the part that the tenant may see.
 func (g *Grant) Answer(ctx context.Context, result json.RawMessage, err error) (json.RawMessage, error) {
 	if g.scope == nil {
 		return result, err

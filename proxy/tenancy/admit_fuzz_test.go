@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// spellings lists variants that a user might send to pass off a foreign name as their own.
+// spellings contains variants with which users might pass off a foreign name as their own.
 var spellings = []func(name string) string{
 	func(name string) string { return name },
 	strings.ToUpper,
@@ -58,7 +58,7 @@ var spellings = []func(name string) string{
 	func(name string) string { return name[:len(name)/2] + "\u200b" + name[len(name)/2:] }, // zero width
 }
 
-// An admission is one call by the tenant red, with its parameters before and after admission.
+// An admission is a call by the tenant red, with its parameters before and after admission.
 type admission struct {
 	*testing.T
 	red   things
@@ -149,7 +149,7 @@ func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 }
 
 // FuzzAdmit calls Admit for calls by red to every method. Names of every kind appear in every
-// position, including red's own names, blue's names in all spellings, and arbitrary strings.
+// position: red's own names, blue's names in all spellings, and arbitrary strings.
 func FuzzAdmit(f *testing.F) {
 	one := newWorld(f, "v26.05")
 	red, blue := one.settle()

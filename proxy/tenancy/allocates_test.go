@@ -15,7 +15,7 @@ import (
 )
 
 // numbersOf calls f for each number in the parameters of the methods that tenants may call, at any
-// depth. wrap makes a parameter's value from a number.
+// depth. wrap creates a parameter's value from a number.
 func numbersOf(t *Tenancy, scope *Scope, f func(m *rpcschema.Method, param, path string, n plan.Node, wrap func(any) any)) {
 	for _, m := range rpcschema.Default().Methods() {
 		if m.ServedBy == rpcschema.ServedByProxy || !scope.MayCall(m.Name) {
@@ -89,8 +89,8 @@ func TestTenantAllocationsAreLimited(t *testing.T) {
 	}
 }
 
-// Every number that a tenant can send is bounded, or is listed here with the reason why it is not.
-// This ensures that numbers added by later releases are not overlooked.
+// Every number that a tenant can send is either limited or listed here with the reason why it is
+// not, so that numbers added by later releases are not overlooked.
 func TestTenantNumbersAreLimited(t *testing.T) {
 	harmless := map[string]string{
 		"bdev_delay_update_latency.latency_us":                  "a time",

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// allowed returns the last part of a refusal, which lists the tenant's permitted values of the
-// given kind. It reveals only the tenant's own configuration.
+// allowed returns the last part of a refusal, which lists the tenant's permitted values of this
+// kind. It reveals only the tenant's own configuration.
 func (s *Scope) allowed(kind string) string {
 	var list []string
 	var noun, key string

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An error that refuses a name, host or address lists those that the tenant may use, but does not
-// reveal any that belong to another tenant.
+// An error that refuses a name, host or address lists those that the tenant may use, but reveals
+// none that belong to another tenant.
 func TestRefusalsStateWhatIsAllowed(t *testing.T) {
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = "nqn.2020-04.io.spdk.csi:uuid:" })
 	red, _ := w.settle()

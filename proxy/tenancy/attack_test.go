@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atTime stops the package's clock until the test ends. pass advances the clock by its argument.
+// atTime stops the package's clock until the test ends. pass advances the clock.
 func atTime(t *testing.T) (pass func(time.Duration)) {
 	var passed atomic.Int64
 	begun := time.Now()
@@ -27,15 +27,14 @@ func atTime(t *testing.T) (pass func(time.Duration)) {
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// asked returns the number of queries that package tenancy itself makes while f is running.
+// asked returns how many queries package tenancy itself makes while f is running.
 func (w *world) asked(f func()) int {
 	before := len(w.asks)
 	f()
 	return len(w.asks) - before
 }
 
-// No matter how a client spells another tenant's name, the response is the same as for an unused
-// name.
+// However a client spells another tenant's name, the response is the same as for an unused name.
 func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		w := newWorld(t, release)
@@ -73,9 +72,9 @@ func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
 	}
 }
 
-// The proxy looks up the owner of a tenant's own volume once. It looks up the owner on every call
-// for another tenant's volume, a missing volume, or a different spelling of the tenant's own
-// volume.
+// The proxy looks up the owner of a tenant's own volume once. For another tenant's volume, a
+// missing volume, or a different spelling of the tenant's own volume, it looks up the owner on
+// every call.
 func TestOwnersAreCached(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
@@ -100,7 +99,7 @@ func TestOwnersAreCached(t *testing.T) {
 	assert.Equal(t, 4, w.asked(limit(red.volume)), "the owner is no longer cached")
 }
 
-// A cached owner is not used after the volume's lvstore has been given to another tenant.
+// After a volume's lvstore has been given to another tenant, the volume's cached owner is not used.
 func TestMovedLvstoreIsNotOwnedThroughTheCache(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
@@ -121,7 +120,8 @@ func TestMovedLvstoreIsNotOwnedThroughTheCache(t *testing.T) {
 	w.must("alice", "bdev_get_bdevs", p{"name": red.volume})
 }
 
-// Concurrent calls share one lookup of the lvstores, even if the call that started it is canceled.
+// Concurrent calls share a look-up of the lvstores, even if the call that started the look-up is
+// canceled.
 func TestConcurrentLookupsAreShared(t *testing.T) {
 	var s stores
 	var put atomic.Int32
@@ -156,7 +156,7 @@ func TestConcurrentLookupsAreShared(t *testing.T) {
 	all.Wait()
 	assert.LessOrEqual(t, put.Load(), int32(3))
 
-	// A call does not use a lookup that began before the call arrived.
+	// A call does not use a look-up that began before the call arrived.
 	put.Store(0)
 	_, err := s.list(t.Context(), ask, now())
 	require.NoError(t, err)
@@ -166,7 +166,7 @@ func TestConcurrentLookupsAreShared(t *testing.T) {
 	assert.EqualValues(t, 1, put.Load())
 }
 
-// A list with many unknown names causes one lookup for all of them.
+// A list with many unknown names causes a single look-up.
 func TestNamesInAListShareALookup(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = prefix })
@@ -186,7 +186,7 @@ func TestNamesInAListShareALookup(t *testing.T) {
 	assert.NotContains(t, listed, "99999999")
 }
 
-// Decisions on changes to a subsystem named after a volume do not use the volume's cached owner.
+// Decisions about changes to a subsystem named after a volume do not use the volume's cached owner.
 func TestChangesToSubsystemsIgnoreCachedOwners(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = prefix })
@@ -202,7 +202,7 @@ func TestChangesToSubsystemsIgnoreCachedOwners(t *testing.T) {
 	assert.Equal(t, before, w.must("", "nvmf_get_subsystems", nil))
 }
 
-// A parameter that the schema does not describe is refused, even if its value is the tenant's own
+// A parameter that the schema does not describe is rejected, even if its value is the tenant's own
 // name.
 func TestParametersMissingFromTheSchemaAreRejected(t *testing.T) {
 	schema, err := rpcschema.Load([]byte(`{"methods":[{"name":"m","x-spdk-state":["runtime"],"x-spdk-mutates":true,"params":[
@@ -245,8 +245,8 @@ func TestSubsystemsCountAfterVolumeDeletion(t *testing.T) {
 	assert.Equal(t, &QuotaError{Tenant: "red", What: "subsystems", Used: 4, Asked: 1, Most: 4}, over)
 }
 
-// A clone's origin must not grow between the measurement of its size and the call that creates the
-// clone.
+// The origin of a clone must not grow between the measurement of its size and the call that creates
+// the clone.
 func TestOriginsOfClonesKeepTheirSize(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	w.must("", "bdev_null_create", p{"name": "red-origin", "num_blocks": 8192, "block_size": 512})
@@ -274,7 +274,7 @@ func TestVolumesAreCreatedInTheMeasuredLvstore(t *testing.T) {
 	grant.Close()
 }
 
-// After a reload that gives a tenant another lvstore, its usage is counted again.
+// After a reload that gives a tenant another lvstore, the tenant's usage is counted again.
 func TestReloadsCountUsageAgain(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
 	require.NoError(t, w.create("a", 4))

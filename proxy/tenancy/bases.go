@@ -11,21 +11,21 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Hosts can write anything into logical volumes. If the target loads an lvstore or a RAID from a
-// logical volume, the host may have chosen its names and UUIDs. Therefore, a bdev or lvstore that
-// is based on a logical volume, at any depth, belongs to no tenant.
+// Hosts can write anything to logical volumes. If the target loads an lvstore or a RAID from a
+// logical volume, a host may have chosen its names and UUIDs. Therefore, a bdev or lvstore that is
+// based on a logical volume, at any depth, belongs to no tenant.
 
 // maxDepth is the maximum number of layers of bdevs that are examined. A bdev with more layers
 // counts as based on a volume.
 const maxDepth = 8
 
-// isVolumeName reports whether a bdev with this name may be a logical volume. A volume's name is
-// its UUID, and its alias is LVSTORE/LVOL.
+// isVolumeName reports whether a bdev with this name may be a logical volume. The name of a volume
+// is its UUID, and its alias is LVSTORE/LVOL.
 func isVolumeName(name string) bool {
 	return rpcschema.LooksLikeUUID(name) || strings.Contains(name, "/")
 }
 
-// readBases reads the names of the bdevs below a bdev from its driver-specific data.
+// readBases reads the names of a bdev's base bdevs from its driver-specific data.
 func (b *bdev) readBases(t *jsonwalk.Text, i int) (end int) {
 	switch t.TypeAt(i) {
 	case jsonwalk.Object:
@@ -57,7 +57,7 @@ func (b *bdev) readBases(t *jsonwalk.Text, i int) (end int) {
 	return t.Skip(i)
 }
 
-// readBaseList reads the names of a RAID's base bdevs. A base bdev that is missing has no name.
+// readBaseList reads the names of a RAID's base bdevs. A missing base bdev has no name.
 func (b *bdev) readBaseList(t *jsonwalk.Text, i int) (end int) {
 	if t.TypeAt(i) != jsonwalk.Array {
 		return t.Skip(i)
@@ -77,12 +77,12 @@ func (b *bdev) readBaseList(t *jsonwalk.Text, i int) (end int) {
 	return w.End
 }
 
-// bases caches, for one call, the bdevs on which other bdevs are based.
+// bases caches, for one call, the base bdevs of other bdevs.
 type bases map[string][]string
 
-// noteBases caches the bases in a list of bdevs.
+// noteBases caches the base bdevs in a list of bdevs.
 func (v *ownershipCheck) noteBases(answer string) error {
-	// most lists contain no bdev with a base
+	// most lists contain no bdev with a base bdev
 	if !strings.Contains(answer, "base_bdev") && !strings.Contains(answer, "cache_device") {
 		return nil
 	}
@@ -115,8 +115,8 @@ func (v *ownershipCheck) onVolume(ctx context.Context, names []string, depth int
 	return false, nil
 }
 
-// basesOf returns the bases of a bdev. During a call, it queries the target only once for each bdev
-// that exists, or for all bdevs if the call needs many.
+// basesOf returns the base bdevs of a bdev. During a call, it queries the target only once for each
+// existing bdev or, if the call needs many bdevs, for all bdevs.
 func (v *ownershipCheck) basesOf(ctx context.Context, name string) (below []string, err error) {
 	below, known := v.bases[name]
 	if known || v.listed {
@@ -138,7 +138,8 @@ func (v *ownershipCheck) basesOf(ctx context.Context, name string) (below []stri
 	return below, nil
 }
 
-// askBases queries the target for the bases of a bdev. It returns nil if the bdev does not exist.
+// askBases queries the target for the base bdevs of a bdev. If the bdev does not exist, it returns
+// nil.
 func askBases(ctx context.Context, ask Ask, name string) (names []string, err error) {
 	answer, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
@@ -157,8 +158,8 @@ func askBases(ctx context.Context, ask Ask, name string) (names []string, err er
 	return names, err
 }
 
-// written reports whether a host may have created the named object by writing to a volume. A host
-// can do so if the lvstore or bdev is based on a logical volume.
+// written reports whether a host may have created the named object by writing to a volume, which is
+// possible if the lvstore or bdev is based on a logical volume.
 func (v *ownershipCheck) written(ctx context.Context, kind, name string) (bool, error) {
 	store, _, isAlias := strings.Cut(name, "/")
 	switch {

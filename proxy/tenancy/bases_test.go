@@ -104,7 +104,7 @@ func TestBdevsOnVolumesBelongToNoTenant(t *testing.T) {
 }
 
 // A tenant can neither see nor use a RAID that matches its globs but is based on a volume, whether
-// it uses the RAID's name or its UUID.
+// it uses the RAID's name or UUID.
 func TestRAIDsOnVolumesAreNotUsed(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	m := w.method("bdev_set_qos_limit")
@@ -129,7 +129,7 @@ func TestRAIDsOnVolumesAreNotUsed(t *testing.T) {
 	}
 }
 
-// A list item that does not name its object belongs to no tenant.
+// A list item that does not contain the name of its object belongs to no tenant.
 func TestItemsWithoutNamesAreOmitted(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	for method, items := range map[string]string{

@@ -9,16 +9,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A bdev holds the members that this package needs from an item in the result of bdev_get_bdevs.
+// A bdev contains the members of an item in the result of bdev_get_bdevs that this package needs.
 type bdev struct {
 	name      string
 	aliases   []string
 	uuid      string
 	blockSize uint64
 	numBlocks uint64
-	lvol      bool     // the bdev is a logical volume
+	lvol      bool     // whether the bdev is a logical volume
 	store     string   // UUID of the volume's lvstore
-	bases     []string // the bdevs below, unless the bdev is a logical volume
+	bases     []string // the base bdevs, unless the bdev is a logical volume
 	ambiguous bool     // the response is malformed or contradictory, so the owner is unknown
 }
 
@@ -31,7 +31,7 @@ func (b *bdev) size() uint64 {
 
 var errNoJSON = errors.New("the response is not JSON, or does not match the schema")
 
-// eachBdev calls visit for each bdev in a response to bdev_get_bdevs. The bdev is valid until the
+// eachBdev calls visit for each bdev in a response to bdev_get_bdevs. A bdev is valid until the
 // next call of visit.
 func eachBdev(answer string, visit func(*bdev) error) error {
 	t := &jsonwalk.Text{S: answer}
@@ -58,7 +58,7 @@ func eachBdev(answer string, visit func(*bdev) error) error {
 	return nil
 }
 
-// read reads a bdev that begins at i.
+// read reads the bdev that begins at i.
 func (b *bdev) read(t *jsonwalk.Text, i int) (end int) {
 	w := t.Walk(i)
 	for w.Next() {
@@ -84,7 +84,7 @@ func (b *bdev) read(t *jsonwalk.Text, i int) (end int) {
 	return w.End
 }
 
-// readMember reads one member of an object, and skips the others.
+// readMember reads one member of an object, and skips all others.
 func (b *bdev) readMember(t *jsonwalk.Text, i int, name string, read func(t *jsonwalk.Text, i int) int) (end int) {
 	if t.TypeAt(i) != jsonwalk.Object {
 		return t.Skip(i)
@@ -127,7 +127,7 @@ func (b *bdev) readText(t *jsonwalk.Text, i int, into *string) (end int) {
 	return end
 }
 
-// readNumber reads a number, like readText.
+// readNumber is like readText, but reads a number.
 func (b *bdev) readNumber(t *jsonwalk.Text, i int, into *uint64) (end int) {
 	end = t.Skip(i)
 	n, err := strconv.ParseUint(t.S[i:end], 10, 64)

@@ -53,8 +53,8 @@ func listOf(n, red int, item func(store, lvs string, i int) string) json.RawMess
 	return json.RawMessage("[" + strings.Join(items, ",") + "]")
 }
 
-// BenchmarkCall measures the cost of package tenancy per call, and how many queries each call
-// causes. On a real target, each query takes up to 4 ms, the interval at which SPDK polls for
+// BenchmarkCall measures the cost of package tenancy per call, and the number of queries that each
+// call causes. On a real target, each query takes up to 4 ms, the interval at which SPDK polls for
 // requests.
 func BenchmarkCall(b *testing.B) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)

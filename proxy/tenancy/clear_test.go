@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The space of a tenant's deleted volume is zeroed regardless of the client's parameters, unless
-// the configuration allows other methods.
+// The space of a tenant's deleted volume is zeroed whatever the client's parameters are, unless the
+// configuration allows other methods.
 func TestTenantSpaceIsZeroed(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		w := newWorld(t, release)
@@ -44,8 +44,8 @@ func TestTenantLvstoresAreZeroed(t *testing.T) {
 	assert.Equal(t, "write_zeroes", w.sent[len(w.sent)-1].params["clear_method"])
 }
 
-// Every parameter that selects how space is cleared must be annotated, including those that later
-// releases add.
+// Every parameter that selects how space is cleared must be annotated, even if a later release adds
+// it.
 func TestClearMethodsAreAnnotated(t *testing.T) {
 	found := 0
 	for _, m := range rpcschema.Default().Methods() {

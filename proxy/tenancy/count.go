@@ -33,7 +33,7 @@ func (v *ownershipCheck) countVolumes(ctx context.Context, list string) (sum amo
 	return sum, err
 }
 
-// exportLists holds the target's exports.
+// exportLists contains the target's exports.
 type exportLists struct {
 	subsystems []struct {
 		NQN       string     `json:"nqn"`
@@ -45,8 +45,8 @@ type exportLists struct {
 	}
 }
 
-// readExports reads the target's exports. It includes iSCSI targets only if iscsi is set, which
-// must be the case if iSCSI targets can belong to tenants.
+// readExports reads the target's exports. It includes iSCSI targets only if iscsi is set, which is
+// required if iSCSI targets can belong to tenants.
 func readExports(ctx context.Context, ask Ask, iscsi bool) (l exportLists, err error) {
 	if err := query(ctx, ask, "nvmf_get_subsystems", &l.subsystems); err != nil || !iscsi {
 		return l, err

@@ -1,6 +1,6 @@
-// Package tenancy is the proxy's stage that decides whether the objects named in a call belong to
-// the user's tenant. A tenant has lvstores, bdevs, NQNs and other objects; its users can see and
-// change nothing else on the target.
+// Package tenancy is the stage of the proxy that decides whether the objects named in a call belong
+// to the user's tenant. A tenant owns lvstores, bdevs, NQNs and other objects; its users can see
+// and change nothing else on the target.
 //
 // Package tenancy uses only the schema's annotations (x-spdk-resource), so it works for all
 // methods:
@@ -13,6 +13,6 @@
 //   - A method that the annotations do not bind to objects is refused (package plan).
 //   - The tenant's usage is counted against its quota (quota.go).
 //
-// The package must not depend on how users are authenticated, what roles allow, or how a response
-// looks on the wire. It imports no other stage of the proxy.
+// The package must not depend on how users are authenticated, what roles allow, or how responses
+// are encoded. It imports no other stage of the proxy.
 package tenancy

@@ -53,7 +53,7 @@ func (w *world) admitHost(user, nqn string, n int) error {
 	return err
 }
 
-// A tenant can admit as many hosts as its quota permits, counting those of all its subsystems.
+// A tenant can admit as many hosts as its quota permits, counted over all its subsystems.
 func TestHostQuotaCoversAllSubsystems(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestListenerQuotaIsEnforced(t *testing.T) {
 	require.NoError(t, listen(redTwo))
 }
 
-// Only calls within the quota are executed, no matter how many run concurrently.
+// However many calls run concurrently, only calls within the quota are executed.
 func TestConcurrentHostsDoNotExceedQuota(t *testing.T) {
 	w := exportingWorld(t, "v26.05", Quota{Hosts: 7})
 	var admitted atomic.Int32
@@ -145,7 +145,7 @@ func TestExportsDoNotWaitForVolumes(t *testing.T) {
 	second.Close()
 }
 
-// If the quota limits only the number of volumes, sizes do not matter. Snapshots are taken
+// If the quota limits only the number of volumes, sizes do not matter: snapshots are taken
 // concurrently, and resizing a volume does not count.
 func TestVolumeQuotaWorksAlone(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
@@ -168,9 +168,9 @@ func TestVolumeQuotaWorksAlone(t *testing.T) {
 	assert.Equal(t, &QuotaError{Tenant: "red", What: "volumes", Used: 2, Asked: 2, Most: 3}, err)
 }
 
-// A limit applies to everything that a tenant's calls can add. Otherwise, a tenant could make the
-// target's configuration arbitrarily large. The proxy reads the configuration before it responds to
-// each change, and a restarted target loads it.
+// Everything that a tenant's calls can add is limited. Otherwise, a tenant could make the target's
+// configuration arbitrarily large. The proxy reads the configuration before it responds to each
+// change, and a restarted target loads it.
 func TestTenantAdditionsAreLimited(t *testing.T) {
 	const (
 		volumes  = "quota.volumes"

@@ -58,9 +58,9 @@ func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) 
 	return err
 }
 
-// A filter filters one result. In its methods, owned means that the object containing a value
-// belongs to the tenant; if so, a value that names nothing also belongs to the tenant. A value's
-// verdict is determined before the verdicts on its contents.
+// A filter filters a result. In its methods, owned means that the object containing a value belongs
+// to the tenant; if so, a value that names nothing also belongs to the tenant. The verdict on a
+// value precedes the verdicts on its contents.
 type filter struct {
 	jsonwalk.Edit
 	ctx   context.Context
@@ -78,8 +78,8 @@ const (
 )
 
 // root filters the whole result. It returns false if the tenant may not see any part of the result.
-// If the call changed the tenant's objects, a name in its result is that of an object that the call
-// created.
+// If the call changed the tenant's objects, a name in its result is the name of an object that the
+// call created.
 func (f *filter) root(w *plan.Form) bool {
 	i, owned := f.Space(0), f.grant.owned
 	if w.Sensitive {
@@ -112,7 +112,7 @@ func (f *filter) root(w *plan.Form) bool {
 func (f *filter) value(w *plan.Form, i int, owned bool) (v verdict, inside bool) {
 	t := f.TypeAt(i)
 	if w.Sensitive || !w.Fits[t] {
-		return hide, false // the value is secret, or not described by the schema
+		return hide, false // the value is secret, or the schema does not describe it
 	}
 	if kinds := w.Kinds[t]; len(kinds) > 0 {
 		for _, kind := range kinds {
@@ -138,8 +138,9 @@ func (f *filter) value(w *plan.Form, i int, owned bool) (v verdict, inside bool)
 	return hide, false
 }
 
-// item returns the verdict on an item in an array or map. An object that contains its own name must
-// belong to the tenant; any other item must be part of an object that belongs to the tenant.
+// item returns the verdict on an item of an array or map. If an item contains the name of an
+// object, that object must belong to the tenant; any other item must be part of an object that
+// belongs to the tenant.
 func (f *filter) item(w *plan.Form, i int, owned bool) (v verdict, inside bool) {
 	if f.TypeAt(i) != jsonwalk.Object || !w.Fits[jsonwalk.Object] || len(w.Kinds[jsonwalk.Object]) > 0 {
 		return f.value(w, i, owned)
@@ -157,7 +158,7 @@ func (f *filter) item(w *plan.Form, i int, owned bool) (v verdict, inside bool) 
 }
 
 // members filters an object's members. A hidden member is replaced with an empty string if the
-// schema permits one, and omitted otherwise. Numbers and booleans at the root belong to no tenant
+// schema permits it, and otherwise omitted. Numbers and booleans at the root belong to no tenant,
 // and are kept.
 func (f *filter) members(w *plan.Form, i int, owned, root bool) (end int) {
 	m := f.Walk(i)
@@ -226,7 +227,7 @@ func (f *filter) pass(w *plan.Form, v verdict, i int, owned bool) (end int) {
 	}
 }
 
-// A self states whether the tenant owns an object, according to the object's own name.
+// A self states whether an object belongs to the tenant, according to the object's own name.
 type self uint8
 
 const (

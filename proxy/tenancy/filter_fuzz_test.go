@@ -24,14 +24,14 @@ func filtered(t *Tenancy) []*rpcschema.Method {
 	})
 }
 
-// redGrant returns the Grant for a call by red to a method whose result is to be filtered.
+// redGrant returns the Grant for a call by red to a method with a filtered result.
 func redGrant(t *Tenancy, m *rpcschema.Method, owned bool) *Grant {
 	scope := t.Of("alice")
 	return &Grant{scope: scope, method: m, plan: t.plans.Of(m.Name), ownership: &ownershipCheck{scope: scope, ask: oracle}, owned: owned}
 }
 
-// once decodes JSON with repeated members. It keeps either the first or the last occurrence of
-// each.
+// once decodes JSON with repeated members. It keeps either the first or the last occurrence of each
+// member.
 func once(dec *jsontext.Decoder, last bool) (any, error) {
 	switch dec.PeekKind() {
 	case '{':
@@ -73,7 +73,7 @@ func once(dec *jsontext.Decoder, last bool) (any, error) {
 	return jsonrpc.DecodeValue(slices.Clone(text), jsonrpc.Limits{})
 }
 
-// same compares JSON, ignoring the order of members. Numbers must be written identically.
+// same compares JSON, ignoring the order of members. Numbers must be spelled identically.
 func same(t *testing.T, want, got json.RawMessage, method string, text []byte) {
 	t.Helper()
 	a, err := jsonrpc.DecodeValue(want, jsonrpc.Limits{})
@@ -85,8 +85,8 @@ func same(t *testing.T, want, got json.RawMessage, method string, text []byte) {
 
 // FuzzFilterAnyJSON passes arbitrary text to the filter of any method. The filter must never panic.
 // From valid JSON, it must produce the same valid JSON as the reference. If the text contains
-// repeated members, the reference must not find anything to remove from the output, no matter which
-// of the members a client reads.
+// repeated members, the reference must find nothing to remove from the output, whichever of the
+// members a client reads.
 func FuzzFilterAnyJSON(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)
@@ -111,7 +111,7 @@ func FuzzFilterAnyJSON(f *testing.F) {
 		kept, err := redGrant(tenancy, m, owned).Answer(t.Context(), text, nil)
 		lenient := []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 		if !jsontext.Value(text).IsValid(lenient...) {
-			return // SPDK's response was parsed before reaching the filter
+			return // SPDK's response was parsed before it reached the filter
 		}
 		if err != nil {
 			var refused *Refusal
@@ -146,8 +146,8 @@ func FuzzFilterAnyJSON(f *testing.F) {
 	})
 }
 
-// FuzzFilterKeepsOwnItems puts arbitrary JSON next to the tenant's own items. The filter must keep
-// these items byte for byte.
+// FuzzFilterKeepsOwnItems inserts arbitrary JSON next to the tenant's own items. The filter must
+// keep the tenant's items byte for byte.
 func FuzzFilterKeepsOwnItems(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)

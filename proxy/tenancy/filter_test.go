@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// mark is a part of the name of every object that does not belong to red.
+// mark is part of the name of every object that does not belong to red.
 const mark = "f0e1"
 
 var (
@@ -35,8 +35,8 @@ var (
 	}
 )
 
-// oracle simulates a target with no bdevs and one lvstore, which belongs to red, for the filter's
-// queries.
+// oracle responds to the filter's queries like a target without bdevs and with one lvstore, which
+// belongs to red.
 func oracle(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	switch {
 	case method == "bdev_lvol_get_lvstores":
@@ -47,13 +47,13 @@ func oracle(_ context.Context, method string, params map[string]any) (json.RawMe
 	return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.NoSuchDevice, Code: -19}
 }
 
-// spoil randomly changes a value that conforms to the schema. It replaces some names with those of
+// spoil randomly changes a value that conforms to the schema: it replaces some names with those of
 // other owners, changes the types of some values, and adds members that the schema does not
 // describe.
 func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 	if _, text := v.(string); !text && !plan.Free(list, "") && r.IntN(40) == 0 {
 		other := []any{mark, p{mark: mark}, p{"not_described": mark}, []any{mark}, nil, json.Number("7")}[r.IntN(6)]
-		// in a list of strings, the other name would only be one more string
+		// in a list of strings, the other name would merely be another string
 		if _, array := v.([]any); !array {
 			return other
 		}
@@ -103,8 +103,8 @@ func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 	return v
 }
 
-// FuzzFilter generates results of every method that mix the tenant's objects with those of others
-// and with values that the schema does not describe. After filtering, no mark may remain.
+// FuzzFilter generates results of every method in which the tenant's objects are mixed with others'
+// objects and with values that the schema does not describe. After filtering, no mark may remain.
 func FuzzFilter(f *testing.F) {
 	for seed := range uint64(400) {
 		f.Add(seed, seed*7919)
@@ -135,7 +135,7 @@ func FuzzFilter(f *testing.F) {
 		if m.Mutates {
 			g.owned = true
 			if _, scalar := maker.Result(m).(string); scalar {
-				return // such an object was created by the call itself
+				return // the call itself created such an object
 			}
 		}
 		kept, err := g.Answer(t.Context(), text, nil)
@@ -188,7 +188,7 @@ func TestFilteredResultsCanBeRead(t *testing.T) {
 	require.Len(t, bdevs, 3)
 }
 
-// A result that is only a number or boolean belongs to no tenant. A string that names no object
+// A result that is just a number or boolean belongs to no tenant. A string that names no object
 // could belong to any tenant, so only the owner of the call's objects receives it.
 func TestSingleValueResultsAreFiltered(t *testing.T) {
 	w := newWorld(t, "v26.05")

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A spot is the position, within a method's parameters, of one value that names something.
+// A spot is the position of a value that names something in a method's parameters.
 type spot struct {
 	path string
 	kind string
@@ -55,7 +55,7 @@ func spots(t *Tenancy, list []plan.Node, path string, v any) (found []spot) {
 	return found
 }
 
-// gone returns an unused name that has the same form as the given one.
+// gone returns an unused name of the same form.
 func gone(name string) string {
 	const id = "99999999-abcd-4333-8444-abcdefabcdef"
 	if !rpcschema.LooksLikeUUID(name) {
@@ -90,8 +90,8 @@ func own(red things) map[string]string {
 	}
 }
 
-// trials calls the function each with variants of a method's parameters. In each variant, one spot
-// contains one of the names listed for its kind.
+// trials calls each with variants of a method's parameters. In each variant, one spot contains one
+// of the names listed for its kind.
 func trials(w *world, m *rpcschema.Method, names map[string]string, each func(s spot, with func(v any) p)) {
 	least := sample.Maker{Document: rpcschema.Default(), Release: w.release, Names: names}
 	full := least
@@ -132,8 +132,8 @@ func plainAddresses(params p) p {
 	return params
 }
 
-// The name of another tenant's object, in any spelling, is not accepted in any parameter of any
-// method, and the response does not reveal whether the object exists.
+// No parameter of any method accepts the name of another tenant's object, in any spelling, and the
+// response does not reveal whether the object exists.
 func TestOtherTenantsObjectsStayInvisible(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -167,8 +167,8 @@ func nothingOfAnother(t *testing.T, w *world) {
 				tried++
 				methods[m.Name] = true
 				ghost, ghostErr := w.call("alice", m.Name, with(gone(name)))
-				// A real subsystem may still be busy with the previous call, regardless of the
-				// names in the calls. Therefore, an object's existence is revealed only if every
+				// A real subsystem may still be busy with the previous call, whatever names the
+				// calls contain. Therefore, an object's existence counts as revealed only if every
 				// attempt shows a difference.
 				for range 5 {
 					if outcome(ghost, ghostErr, gone(name)) == outcome(result, err, name) {
@@ -209,7 +209,7 @@ func nothingOfAnother(t *testing.T, w *world) {
 	assert.Greater(t, passes, 60)
 }
 
-// foreign returns blue's names of the given kind.
+// foreign returns blue's names of this kind.
 func foreign(blue things, kind string) []string {
 	if name := plan.Created(kind); name != "" {
 		return append(blue.names(name), "blue-new", "lvs-blue", "nqn.2016-06.io.spdk:blue-new", "iqn.2016-06.io.spdk:blue-new")
@@ -220,7 +220,7 @@ func foreign(blue things, kind string) []string {
 	return blue.names(kind)
 }
 
-// stateOf returns one tenant's objects as the administrator sees them.
+// stateOf returns the objects of one tenant as an administrator sees them.
 func (w *world) stateOf(x things) string {
 	var b strings.Builder
 	for _, c := range []sent{

@@ -11,7 +11,7 @@ import (
 
 const volumeNQN = "nqn.2020-04.io.spdk.csi:uuid:"
 
-// goneWorld creates a target whose tenants name their subsystems after volumes.
+// goneWorld creates a target with tenants who name their subsystems after volumes.
 func goneWorld(t *testing.T) *world {
 	w := newWorld(t, "v26.05")
 	red, blue := redTenant(), blueTenant()
@@ -23,7 +23,7 @@ func goneWorld(t *testing.T) *world {
 	return w
 }
 
-// export creates a volume in an lvstore and, as the user, its subsystem with a host.
+// export creates a volume in an lvstore and, as this user, a subsystem for it with one host.
 func (w *world) export(user, lvs, name string) (volume, nqn string) {
 	volume = text(w.t, w.must("", "bdev_lvol_create", p{"lvol_name": name, "size_in_mib": 4, "lvs_name": lvs, "thin_provision": true}))
 	nqn = volumeNQN + volume
@@ -33,7 +33,7 @@ func (w *world) export(user, lvs, name string) (volume, nqn string) {
 	return volume, nqn
 }
 
-// lose deletes a volume behind the proxy.
+// lose deletes a volume without the proxy's knowledge.
 func (w *world) lose(volume string) {
 	_, err := w.raw(w.t.Context(), "bdev_lvol_delete", p{"name": volume})
 	require.NoError(w.t, err)
@@ -60,9 +60,9 @@ func (w *world) assertHidden(user, nqn string) {
 	assert.Equal(w.t, before, w.must("", "nvmf_get_subsystems", nil))
 }
 
-// A tenant sees and deletes its subsystem after the volume is gone, but cannot use it in any other
-// way, because a volume that is only missing for a while may return, and belong to another tenant.
-func TestSubsystemOfMissingVolumeCanOnlyBeSeenAndDeleted(t *testing.T) {
+// After a volume is gone, the tenant can see and delete the volume's subsystem, but not use it
+// otherwise: a volume that is only temporarily missing may return and belong to another tenant.
+func TestSubsystemOfAMissingVolumeCanOnlyBeSeenAndDeleted(t *testing.T) {
 	for _, count := range []int{1, asksBeforeListing + 2} {
 		w := goneWorld(t)
 		w.settle()
@@ -96,9 +96,9 @@ func TestSubsystemOfMissingVolumeCanOnlyBeSeenAndDeleted(t *testing.T) {
 	}
 }
 
-// A subsystem whose volume is gone stays hidden if the tenant did not create or change it, or if
-// another tenant did, too.
-func TestSubsystemOfMissingVolumeStaysHiddenFromOthers(t *testing.T) {
+// A subsystem whose volume is gone stays hidden from a tenant that did not create or change it, and
+// from every tenant if several tenants changed it.
+func TestSubsystemOfAMissingVolumeStaysHiddenFromOtherTenants(t *testing.T) {
 	w := goneWorld(t)
 	w.settle()
 	ofBlue, blueNQN := w.export("bob", "lvs-blue", "x")
@@ -109,7 +109,7 @@ func TestSubsystemOfMissingVolumeStaysHiddenFromOthers(t *testing.T) {
 	w.assertHidden("alice", adminNQN)
 	w.assertHidden("bob", adminNQN)
 
-	// An administrator gives an lvstore of red to blue. Its volumes and exports are blue's now.
+	// An administrator gives red's lvstore to blue, which then owns the volumes and exports in it.
 	kept, keptNQN := w.export("alice", "lvs-red", "kept")
 	used, usedNQN := w.export("alice", "lvs-red", "used")
 	w.must("", "bdev_lvol_rename_lvstore", p{"old_name": "lvs-blue", "new_name": "lvs-away"})
@@ -122,7 +122,7 @@ func TestSubsystemOfMissingVolumeStaysHiddenFromOthers(t *testing.T) {
 	w.assertHidden("alice", usedNQN)
 	w.assertHidden("bob", usedNQN)
 
-	// Only a subsystem that blue never changed is red's again, and only to be deleted.
+	// Only a subsystem that blue never changed belongs to red again, and only to be deleted.
 	w.lose(kept)
 	_, err := w.call("alice", "nvmf_subsystem_add_host", p{"nqn": keptNQN, "host": hostOf(3)})
 	require.Error(t, err)

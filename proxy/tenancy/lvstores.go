@@ -11,23 +11,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// stores caches the target's lvstores by UUID. A name can move to another lvstore, so the cache is
-// used only briefly.
+// stores caches the target's lvstores by UUID. The cache is used only briefly, because a name can
+// move to another lvstore.
 type stores struct {
 	known atomic.Pointer[lvstores]
 
 	mu        sync.Mutex    // guards the members below
-	running   *lvstoreQuery // the newest running query; nil if none
+	running   *lvstoreQuery // the newest running query; nil if there is none
 	forgotten time.Time
 }
 
-// lvstores holds the target's lvstores as of one moment.
+// lvstores contains the target's lvstores at one point in time.
 type lvstores struct {
 	byUUID map[string]store
 	asked  time.Time
 }
 
-// An lvstoreQuery is a query for the lvstores that several calls may share. Each of these calls
+// An lvstoreQuery is a query for the lvstores that several calls may share. All of these calls
 // arrived before the query began.
 type lvstoreQuery struct {
 	began  time.Time
@@ -47,7 +47,7 @@ type store struct {
 // storesKeep is how long the cached list of lvstores is used.
 const storesKeep = 2 * time.Second
 
-// list returns the lvstores, from the cache if that is recent and not older than fresh.
+// list returns the lvstores, from the cache if it is recent and not older than fresh.
 func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string]store, error) {
 	if k := s.cached(fresh); k != nil {
 		return k.byUUID, nil
@@ -75,12 +75,12 @@ func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string
 		if q.err == nil {
 			return q.answer.byUUID, nil
 		}
-		// The query may have failed only because its caller disconnected, so loop in order to share
-		// the next query.
+		// The query may have failed only because its caller disconnected, so loop to share the next
+		// query.
 	}
 }
 
-// cached returns the cache if it is recent and not older than fresh, otherwise nil.
+// cached returns the cache if it is recent and not older than fresh, and otherwise nil.
 func (s *stores) cached(fresh time.Time) *lvstores {
 	if k := s.known.Load(); k != nil && now().Before(k.asked.Add(storesKeep)) && !k.asked.Before(fresh) {
 		return k
@@ -89,7 +89,7 @@ func (s *stores) cached(fresh time.Time) *lvstores {
 }
 
 // share returns the running query if it began after fresh, or the cache if a response has just
-// arrived. Otherwise, it returns a new query. mine means that the caller must run this query.
+// arrived. Otherwise, it returns a new query. mine means that the caller must run the query.
 func (s *stores) share(fresh time.Time) (k *lvstores, q *lvstoreQuery, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,17 +13,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A sizing names the parameter that contains the name of the bdev whose size a call inherits or
-// sets.
+// A sizing names the parameters from which a volume's size results.
 type sizing struct {
-	source string // parameter with the bdev whose size is inherited
-	volume string // parameter with the volume whose size is set
-	list   string // parameter whose items have the member source
+	source string // names the bdev from which the size is inherited
+	volume string // names the volume whose size is set
+	list   string // list whose items have the member source
 }
 
-// sizedBy describes whether a method that creates or grows a volume gets the volume's size from a
-// parameter, or from a bdev that a parameter names. The schema cannot express where the size comes
-// from.
+// sizedBy describes, for each method that creates or grows a volume, whether the volume's size
+// comes from a parameter or from a bdev that a parameter names. The schema cannot express this.
 var sizedBy = map[string]sizing{
 	"bdev_lvol_create":     {},
 	"bdev_lvol_resize":     {volume: "name"},
@@ -34,10 +32,10 @@ var sizedBy = map[string]sizing{
 	"spdkgate_lvol_snapshot": {source: "lvol_name", list: "snapshots"},
 }
 
-// measure returns the amount that the call will use. If there is a quota of bytes, it also puts
-// UUIDs into the call: for the bdevs whose sizes count, and for the lvstore whose cluster size
-// determines the rounding. Otherwise, another object could take over the name before SPDK executes
-// the call.
+// measure returns the amount that the call will use. If there is a quota for bytes, it also
+// replaces names in the call with UUIDs: those of bdevs whose sizes count, and that of the lvstore
+// whose cluster size determines the rounding. Otherwise, another object could take over the name
+// before SPDK executes the call.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
 	if g.scope.Quota.Bytes == 0 {
@@ -90,7 +88,7 @@ func (g *Grant) createdVolumes(by sizing) uint64 {
 	return 1
 }
 
-// measureEach returns the sum of the amounts that the items in a list will use.
+// measureEach returns the sum of the amounts that the items of a list will use.
 func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount, err error) {
 	items, _ := g.Params[by.list].([]any)
 	for _, item := range items {
@@ -110,8 +108,7 @@ func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount
 }
 
 // inherit records that the call creates a volume with the size of bdev b, and returns that size. An
-// unanswered call may have changed the size, so the result can be larger than the current size of
-// b.
+// unanswered call may have changed the size, so the result can exceed the current size of b.
 func (c *claim) inherit(b *bdev) uint64 {
 	size := c.account.largest(b.name, b.size())
 	c.sizes = append(c.sizes, bdevSize{b.name, size, amount{bytes: size, volumes: 1}})

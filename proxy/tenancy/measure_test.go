@@ -25,7 +25,7 @@ func TestSizesAreRoundedToClusters(t *testing.T) {
 	assert.EqualValues(t, 5, store{}.round(5), "the lvstore is unknown")
 }
 
-// If there is a quota, a call must state the size as an integer. Otherwise, the size could not be
+// If there is a quota, the size in a call must be an integer. Otherwise, the size could not be
 // counted.
 func TestSizesMustBeWholeNumbers(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
@@ -57,7 +57,7 @@ func TestSizesMustBeWholeNumbers(t *testing.T) {
 	}
 }
 
-// The call must not contain the name of a missing lvstore, because another client might create an
+// A call must not contain the name of a missing lvstore, because another client could create an
 // lvstore with this name before SPDK executes the call.
 func TestMissingLvstoresAreReplacedWithUnusedNames(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
@@ -75,7 +75,7 @@ func TestMissingLvstoresAreReplacedWithUnusedNames(t *testing.T) {
 	assert.NotContains(t, sent.params, "lvs_name")
 }
 
-// Calls that SPDK itself refuses are not counted.
+// Calls that SPDK itself refuses do not count.
 func TestResizingANonVolumeIsNotCounted(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	w.must("", "bdev_malloc_create", p{"name": "red-malloc", "num_blocks": 2048, "block_size": 512})
@@ -85,9 +85,9 @@ func TestResizingANonVolumeIsNotCounted(t *testing.T) {
 	require.NotErrorAs(t, err, &over)
 }
 
-// If the response to the query of a bdev's size does not describe exactly one bdev, the call is
+// If the response to the query for a bdev's size does not describe exactly one bdev, the call is
 // refused.
-func TestAmbiguousMeasuredBdevsAreRefused(t *testing.T) {
+func TestCallsWithAmbiguousBdevSizesAreRefused(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))
 	g := func() *Grant {

@@ -56,13 +56,13 @@ func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	}
 }
 
-// Every parameter whose name suggests that it grants access is annotated or listed here. This
-// ensures that parameters added by later releases are not overlooked.
+// Every parameter whose name suggests that it grants access is annotated or listed here, so that
+// parameters added by later releases are not overlooked.
 func TestOpeningParametersAreAnnotated(t *testing.T) {
 	sounds := regexp.MustCompile(`(^|_)(any|all|public|open|passthrough|passthru|unrestricted|insecure)(_|$)`)
 	harmless := []string{
 		"nvmf_create_transport.disable_command_passthru", // this parameter removes access
-		// only before the target starts, so not available to tenants
+		// not available to tenants, because it works only before the target starts
 		"nvmf_set_config.admin_cmd_passthru",
 		"bdev_zone_block_create.optimal_open_zones", // concerns zones of a disk
 	}

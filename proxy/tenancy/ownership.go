@@ -20,20 +20,20 @@ type ownershipCheck struct {
 	ask    Ask
 	bdevs  map[string]bool // whether the bdev belongs to the tenant, by UUID
 	absent map[string]bool // UUIDs that are not in use
-	listed bool            // bdevs contains all of the target's bdevs
+	listed bool            // whether bdevs contains all bdevs of the target
 	bases  bases
 	fresh  bool      // the call changes objects, so cached volumes must not be used
 	stale  bool      // the call only reads or deletes, so it may name a subsystem whose volume is gone
 	asked  int       // number of bdevs that were queried one by one
 	began  time.Time // when the call, or its result, arrived
 
-	// While filtering is set, the check collects unknown UUIDs in order to query them all at once.
+	// While filtering is set, the check collects unknown UUIDs in order to query them together.
 	filtering bool
 	unknown   []string
 }
 
-// owns reports whether an object that the client or SPDK has named belongs to the tenant. Only
-// names that are or contain UUIDs need a query to the target. For all other names, the spelling
+// owns reports whether an object named by the client or by SPDK belongs to the tenant. Only names
+// that are or contain UUIDs require a query to the target. For all other names, the spelling
 // determines the owner, so the result does not depend on whether an object exists.
 func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, error) {
 	if !plain(name) {
@@ -53,15 +53,15 @@ func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, err
 	return v.scope.ownsNamed(kind, name), nil
 }
 
-// dependsOnVolume reports whether a name is that of a subsystem that belongs to the owner of the
+// dependsOnVolume reports whether name is that of a subsystem that belongs to the owner of the
 // volume whose UUID the name contains.
 func (s *Scope) dependsOnVolume(kind, name string) bool {
 	id, ok := strings.CutPrefix(name, s.VolumeNQN)
 	return kind == "nqn" && s.VolumeNQN != "" && ok && rpcschema.IsCanonicalUUID(id)
 }
 
-// ownsUUID reports whether a bdev named by UUID belongs to the tenant. The bdev belongs to the
-// owner of its lvstore or, if it has no lvstore, to the owner of its other name.
+// ownsUUID reports whether a bdev named by UUID belongs to the tenant. Its owner is that of its
+// lvstore or, if it has no lvstore, that of its other name.
 func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error) {
 	if own, known := v.bdevs[name]; known || v.listed {
 		return own, nil
@@ -76,8 +76,8 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 		v.note(name, owner == v.scope)
 		return owner == v.scope, err
 	}
-	// Before the call, another tenant's volume must be indistinguishable from a missing one, even
-	// by the duration of the lookup. Therefore, the cache is used only for the tenant's own
+	// Before the call, another tenant's volume must be indistinguishable from a missing volume,
+	// even by the duration of the look-up. Therefore, the cache is used only for the tenant's own
 	// volumes, and all other names cause the same queries.
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
@@ -161,8 +161,8 @@ func (v *ownershipCheck) list(ctx context.Context) (answer string, err error) {
 	return string(text), v.learn(ctx, string(text))
 }
 
-// note records whether a UUID belongs to the tenant. The UUID belongs to the tenant only if it does
-// so in every record.
+// note records whether a UUID belongs to the tenant. The UUID belongs to the tenant only if every
+// record says so.
 func (v *ownershipCheck) note(name string, own bool) {
 	if v.bdevs == nil {
 		v.bdevs = map[string]bool{}
@@ -232,8 +232,8 @@ func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error 
 	})
 }
 
-// ownsBdev reports whether a bdev belongs to the tenant. The lvstore decides for a volume, and the
-// name for any other bdev.
+// ownsBdev reports whether a bdev belongs to the tenant. For a volume, the lvstore determines the
+// owner; for any other bdev, the name does.
 func (v *ownershipCheck) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 	switch {
 	case b.ambiguous:
@@ -249,9 +249,9 @@ func (v *ownershipCheck) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 	return !on, err
 }
 
-// storeOwner returns the tenant that owns an lvstore, or nil if there is none. Before the call,
-// storeOwner uses the cache only for the tenant's own lvstores; while a result is filtered, it uses
-// the cache for all lvstores.
+// storeOwner returns the tenant that owns an lvstore, or nil if there is none. Before the call, it
+// uses the cache only for the tenant's own lvstores; while a result is being filtered, it uses the
+// cache for all lvstores.
 func (v *ownershipCheck) storeOwner(ctx context.Context, id string) (*Scope, error) {
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
@@ -274,8 +274,8 @@ func (v *ownershipCheck) ownerIn(list map[string]store, id string) *Scope {
 	return v.scope.tenancy.byLVStore[list[rpcschema.CanonicalUUID(id)].Name]
 }
 
-// notExecuted converts the error of a query that was made before the call to an error that states
-// that the call was not executed.
+// notExecuted converts the error of a query before the call to an error that says that the call was
+// not executed.
 func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) {
 		return &spdkrpc.Error{Method: "bdev_get_bdevs", Kind: spdkrpc.Unreachable, Message: "the target did not report in time who owns the object"}

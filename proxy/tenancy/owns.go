@@ -20,7 +20,6 @@ func (s *Scope) AllowsAddress(host, port string) bool {
 	return addresses.Parts{Host: host, Port: port}.In(s.addresses)
 }
 
-// Owns reports whether a name of the given kind (lvstore, bdev, nqn, …) belongs to the tenant,
-// based on the name alone. The name of a volume must be LVSTORE/LVOL, because a UUID does not show
-// its owner.
+// Owns reports whether a name of this kind (lvstore, bdev, nqn, …) belongs to the tenant, based on
+// the name alone. A volume must be named as LVSTORE/LVOL, because a UUID does not show its owner.
 func (s *Scope) Owns(kind, name string) bool { return s.ownsNamed(kind, name) }

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// If a lookup of an owner or size fails, the call is not executed. If it has already been executed,
-// its result is not returned. The quota is unchanged.
+// If a look-up of an owner or size fails, the call is not executed or, if it has already been
+// executed, its result is not returned. The quota is unchanged.
 func TestFailedLookupsRefuseTheCall(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
 	for name, c := range map[string]struct {
@@ -93,7 +93,7 @@ func TestVolumeCacheExpires(t *testing.T) {
 }
 
 // An object created by a tenant's call belongs to the tenant, so the proxy returns the response
-// without a lookup.
+// without a look-up.
 func TestCreatedObjectsBelongToTheTenant(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -112,7 +112,7 @@ func TestCreatedObjectsBelongToTheTenant(t *testing.T) {
 	}
 }
 
-// After a call by any user that may delete a volume, or load another one with the same UUID, no
+// After a call by any user that may delete a volume, or load another volume with the same UUID, no
 // owner is cached. Otherwise, the next call that reads could read the other volume.
 func TestCallsThatMayMoveUUIDsEmptyTheVolumeCache(t *testing.T) {
 	w := newWorld(t, "v26.05")

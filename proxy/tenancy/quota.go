@@ -11,13 +11,12 @@ import (
 )
 
 const (
-	// how long a count of a tenant's objects is used; the amounts of the tenant's later calls are
-	// added to the count
+	// how long a count of a tenant's objects is used; the amounts of later calls are added to it
 	countKeep = 10 * time.Second
 	// minimum time between counts caused by calls over the quota, unless objects of the tenant were
 	// deleted; counting keeps the target busy
 	recountAfter = time.Second
-	// how long a call without a response counts as if it might still be executed
+	// how long a call without a response counts as if it could still be executed
 	unansweredKeep = 10 * time.Minute
 	turnWait       = 30 * time.Second // how long a call waits for earlier calls
 )
@@ -70,9 +69,9 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	return nil
 }
 
-// checkQuota checks the call's amount against the quota. It uses the last count if that is
-// sufficient; otherwise, it counts again. If the amount still exceeds the quota, it counts once
-// more while no call is running.
+// checkQuota checks the call's amount against the quota. It uses the last count if this suffices;
+// otherwise, it counts again. If the amount still exceeds the quota, it counts once more while no
+// call is running.
 func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Time) error {
 	a, c := g.claim.account, g.claim
 	fits := func() (fresh, certain bool, err error) {
@@ -118,7 +117,7 @@ func (g *Grant) exported() amount {
 	return amount{}
 }
 
-// A bound is one limit in a quota, together with the amounts used and requested.
+// A bound is a limit in a quota, with the amounts used and requested.
 type bound struct {
 	name              string
 	used, asked, most uint64
@@ -140,7 +139,7 @@ func (q Quota) bounds(asked amount) bool {
 }
 
 // allows returns a *QuotaError if the amounts used and asked together exceed the quota. A call that
-// requests nothing is allowed even if the quota is already exceeded.
+// requests nothing is allowed even if the quota has already been exceeded.
 func (q Quota) allows(tenant string, used, asked amount) error {
 	for _, b := range q.with(used, asked) {
 		total, over := bits.Add64(b.used, b.asked, 0)
@@ -151,9 +150,9 @@ func (q Quota) allows(tenant string, used, asked amount) error {
 	return nil
 }
 
-// CheckQuota returns the *QuotaError with which Admit would refuse one of the calls of the given
-// methods, if all of them are made while the tenant uses the given amounts. Of the methods'
-// effects, it counts subsystems, hosts and listeners.
+// CheckQuota returns the *QuotaError with which Admit would refuse one of the calls if all of these
+// methods were called while the tenant uses the given amounts. It takes into account the
+// subsystems, hosts and listeners that the calls would add.
 func (s *Scope) CheckQuota(methods []*rpcschema.Method, used Usage) error {
 	var asked amount
 	for _, m := range methods {

@@ -42,7 +42,7 @@ func (g *gambler) next(n int) int {
 	return int(b) % n
 }
 
-// some returns one of a few volume names; the volume may or may not exist.
+// some returns one of a few volume names. The volume may or may not exist.
 func (g *gambler) some() string { return fmt.Sprint("v", g.next(3)) }
 
 func (g *gambler) call(method string, params p) {
@@ -107,7 +107,7 @@ func (g *gambler) step() {
 	}
 }
 
-// uses returns the amount that red uses, as seen by the administrator.
+// uses returns the amount that red uses, as seen by an administrator.
 func (g *gambler) uses() (used amount) {
 	var list []spdkrpc.BdevInfo
 	require.NoError(g.t, json.Unmarshal(g.must("", "bdev_get_bdevs", nil), &list))
@@ -151,7 +151,7 @@ func gamble(t *testing.T, target *spdktest.Target, script []byte) {
 		g.step()
 		within("on the way")
 	}
-	// Execute the calls without a response, the last one first.
+	// Execute the calls without a response, starting with the last.
 	for _, c := range slices.Backward(g.late) {
 		if g.clock.Before(c.until) {
 			_, _ = g.raw(t.Context(), c.method, c.params)
@@ -169,8 +169,8 @@ func (g *gambler) told() string {
 	return b.String()
 }
 
-// FuzzQuota checks that a tenant's random calls never exceed the quota, even if some of the calls
-// are executed long after their callers have given up.
+// FuzzQuota checks that a tenant's random calls never exceed the quota, even if some calls are
+// executed long after their callers have given up.
 func FuzzQuota(f *testing.F) {
 	r := rand.New(rand.NewPCG(4, 10))
 	for range 40 {

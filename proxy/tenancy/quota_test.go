@@ -51,8 +51,8 @@ func TestByteQuotaCountsWholeClusters(t *testing.T) {
 			exceeded(call("bdev_lvol_resize", p{"name": "lvs-red/a", "size_in_mib": 1 << 43}), 36, 1<<43-16)
 			require.NoError(t, call("bdev_lvol_snapshot", p{"lvol_name": "lvs-red/b", "snapshot_name": "s"})) // 56
 			exceeded(call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/s", "clone_name": "c"}), 56, 20)
-			// The space of deleted volumes is free again. The other volumes can still be shrunk and
-			// listed.
+			// The space of deleted volumes is available again. The other volumes can still be
+			// shrunk and listed.
 			require.NoError(t, call("bdev_lvol_delete", p{"name": "lvs-red/a"}))
 			require.NoError(t, call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/s", "clone_name": "c"}))
 			exceeded(w.create("d", 8), 60, 8)
@@ -62,8 +62,7 @@ func TestByteQuotaCountsWholeClusters(t *testing.T) {
 	}
 }
 
-// If a tenant already uses more space than its quota allows, calls that use no additional space
-// still succeed.
+// If a tenant already exceeds its quota, calls that use no additional space still succeed.
 func TestExceededQuotaAllowsCallsThatUseNoSpace(t *testing.T) {
 	q := Quota{Bytes: 10, Volumes: 1, Subsystems: 3}
 	used := amount{bytes: 20, volumes: 2, subsystems: 2}
@@ -80,7 +79,7 @@ func TestQuotaRefusesUnmeasurableCalls(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// Every method that creates a volume or may grow one, according to the schema, is measured.
+// According to the schema, every method that creates a volume or may grow a volume is measured.
 func TestMethodsThatUseSpaceAreMeasured(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	for _, m := range rpcschema.Default().Methods() {
@@ -123,7 +122,7 @@ func TestSubsystemQuotaIsEnforced(t *testing.T) {
 	require.NoError(t, create("3"))
 }
 
-// Only calls within the quota are executed, no matter how many run concurrently.
+// However many calls run concurrently, only calls within the quota are executed.
 func TestConcurrentCreatesDoNotExceedQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 5, Bytes: 1 << 40})
 	var made atomic.Int32
@@ -162,7 +161,7 @@ func TestCallsWithUnknownOutcomeCount(t *testing.T) {
 	require.NoError(t, w.create("y", 4))
 }
 
-// A failed call does not use any quota. A call stops waiting when its client disconnects.
+// A failed call uses no quota. A call stops waiting when its client disconnects.
 func TestFailedCallsUseNoQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	require.NoError(t, w.create("a", 4))
@@ -187,8 +186,8 @@ func TestFailedCallsUseNoQuota(t *testing.T) {
 	require.NoError(t, w.create("x", 4))
 }
 
-// A reload of the configuration keeps the counts.
-func TestReloadsKeepCounts(t *testing.T) {
+// A reload of the configuration preserves the counts.
+func TestReloadsPreserveQuotaCounts(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	old := w.tenancy
 	red := redTenant()
@@ -199,7 +198,7 @@ func TestReloadsKeepCounts(t *testing.T) {
 	assert.Nil(t, next.Of("bob"))
 }
 
-// A call is not executed if the owner of an object cannot be determined.
+// If the owner of an object cannot be determined, the call is not executed.
 func TestFailedLookupsPreventTheCall(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	m, _ := rpcschema.Default().Method("bdev_lvol_delete")
@@ -211,8 +210,8 @@ func TestFailedLookupsPreventTheCall(t *testing.T) {
 	require.NotErrorIs(t, err, spdkrpc.OutcomeUnknown)
 }
 
-// The configuration states the quota in GiB, so error messages do as well. The messages must not
-// round sizes that are not a whole number of GiB.
+// Like the configuration, error messages state the quota in GiB. They must not round sizes that are
+// not a whole number of GiB.
 func TestQuotaErrorsUseTheConfiguredUnit(t *testing.T) {
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "bytes", Most: 100 << 30, Used: 99<<30 + 512<<20, Asked: 1 << 30},
 		"tenant a: the quota is 100 GiB, of which 101888 MiB are used, and this call needs 1 GiB more: delete volumes or snapshots, or ask the administrator of this proxy for a larger quota (quota.gib)")

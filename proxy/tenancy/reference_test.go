@@ -10,9 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A reference filters like filter, but in the simplest way. It decodes the whole result, reads the
-// schema directly, and looks up each name as it encounters the name. It does not handle repeated
-// members.
+// A reference filters like filter, but in the simplest way: it decodes the whole result, reads the
+// schema directly, and looks up each name as it encounters it. It does not handle repeated members.
 type reference struct {
 	ctx   context.Context
 	grant *Grant
@@ -20,8 +19,7 @@ type reference struct {
 	err   error
 }
 
-// referenceOf returns a result after the reference has filtered it, or false if no part of it
-// remains.
+// referenceOf returns a result as filtered by the reference, or false if no part of it remains.
 func referenceOf(ctx context.Context, g *Grant, result json.RawMessage) (json.RawMessage, bool, error) {
 	v, err := jsonrpc.DecodeValue(result, jsonrpc.Limits{})
 	if err != nil {

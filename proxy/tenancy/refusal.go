@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// A Refusal states why a tenant's call was refused. It does not reveal which objects exist on the
+// A Refusal explains why a tenant's call was refused. It does not reveal which objects exist on the
 // target.
 type Refusal struct {
 	Tenant string
-	Reason string // the problem, and what to do
+	Reason string // the problem and the remedy
 }
 
 func (r *Refusal) Error() string { return fmt.Sprintf("tenant %s: %s", r.Tenant, r.Reason) }
 
-// A QuotaError states which of a tenant's quotas a call would exceed.
+// A QuotaError reports which quota of a tenant a call would exceed.
 type QuotaError struct {
 	Tenant            string
 	What              string // bytes, volumes, subsystems, hosts or listeners
@@ -44,7 +44,7 @@ var freedBy = map[string]string{
 var ErrBusy = errors.New("earlier calls of this tenant that count against its quota take too long")
 
 // size formats bytes in the largest of the units GiB, MiB and bytes that represents the number
-// exactly. With a rounded number, a refused call could seem to fit.
+// exactly. With a rounded number, a call that was refused could seem to fit.
 func size(bytes uint64) string {
 	for _, unit := range []struct {
 		name  string
@@ -61,7 +61,7 @@ func (s *Scope) refuse(format string, args ...any) error {
 	return &Refusal{Tenant: s.Name, Reason: fmt.Sprintf(format, args...)}
 }
 
-// An unreadableError means that a response from the target does not match the schema.
+// An unreadableError means that a response from the target violates the schema.
 type unreadableError struct {
 	method string
 	err    error

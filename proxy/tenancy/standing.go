@@ -6,8 +6,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Standing describes whether the tenant's users may call a method, and what the call may affect.
-// The description does not depend on the parameters.
+// Standing describes whether the tenant's users may call a method, and what calls may affect. The
+// description does not depend on the parameters.
 func (s *Scope) Standing(method string) string {
 	p := s.tenancy.plans.Of(method)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// All calls made by a tenant's CSI controller succeed on the tenant's objects.
+// All calls that a tenant's CSI controller makes succeed on the tenant's objects.
 func TestCallsOnOwnObjectsSucceed(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -60,11 +60,11 @@ func TestUsersWithoutATenantSeeEverything(t *testing.T) {
 	assert.Contains(t, all, "BaseB")
 }
 
-// Lists contain all of the tenant's objects, and do not reveal other objects.
+// Lists contain all of the tenant's objects, and reveal no other objects.
 func TestListsContainOnlyOwnObjects(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, blue := w.settle()
-	// An administrator has put a volume belonging to blue into a subsystem belonging to red.
+	// An administrator has put blue's volume into red's subsystem.
 	w.must("", "nvmf_subsystem_add_ns", p{"nqn": red.nqn, "namespace": p{"bdev_name": blue.snapshot}})
 	for method, want := range map[string][]string{
 		"bdev_get_bdevs":         {red.volume, red.snapshot, red.malloc, red.mallocUUID, "lvs-red/vol", red.lvsUUID, `"base_snapshot":"vol-snap"`, `"base_bdev":""`},
@@ -154,7 +154,7 @@ func TestForeignOrUnboundCallsAreRefused(t *testing.T) {
 	}
 }
 
-// A call that names another tenant's volume by UUID causes as many lookups as one that names a
+// A call that names another tenant's volume by UUID causes as many look-ups as a call that names a
 // missing volume.
 func TestLookupsDoNotRevealExistence(t *testing.T) {
 	w := newWorld(t, "v26.05")
@@ -219,8 +219,8 @@ func TestTenantsMustNotOverlap(t *testing.T) {
 	require.ErrorContains(t, err, "did you mean red?")
 }
 
-// A subsystem that is named after a volume's UUID, as CSI drivers name subsystems, belongs to the
-// volume's tenant.
+// A subsystem named after a volume's UUID, as CSI drivers name subsystems, belongs to the volume's
+// tenant.
 func TestSubsystemsBelongToTheirVolumes(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN, red.Quota.Subsystems = prefix, 3 })

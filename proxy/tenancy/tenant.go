@@ -15,35 +15,35 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A Tenant lists the objects that belong to a team.
+// A Tenant describes a tenant's objects and limits.
 type Tenant struct {
 	Name        string
 	LVStores    []string // names of lvstores; all volumes in them belong to the tenant
 	Bdevs       []string // globs (* ? [a-z]) over names of other bdevs
-	NQNPrefixes []string // prefixes of subsystems' NQNs
+	NQNPrefixes []string // prefixes of NQNs of subsystems
 	VolumeNQN   string   // a subsystem named with this prefix and a volume's UUID belongs to the volume's tenant
-	IQNPrefixes []string // prefixes of iSCSI targets' names
-	KeyPrefixes []string // prefixes of keys' names in the target's keyring
-	Addresses   []string // addresses to listen on: IP:PORT, or IP for all ports of that address
-	Hosts       []string // globs over the NQNs of hosts that may be admitted
-	Allow       []string // kinds of access permitted for other clients (rpcschema.Openings)
+	IQNPrefixes []string // prefixes of names of iSCSI targets
+	KeyPrefixes []string // prefixes of names of keys in the target's keyring
+	Addresses   []string // addresses to listen at: IP:PORT, or IP for all ports of that address
+	Hosts       []string // globs over NQNs of hosts that may be admitted
+	Allow       []string // kinds of access permitted to other clients (rpcschema.Openings)
 	Quota       Quota
 }
 
-// A Quota limits a tenant's usage; 0 means no limit.
+// A Quota limits a tenant's usage. 0 means no limit.
 type Quota struct {
-	Bytes      uint64 // provisioned: full sizes of all volumes and snapshots, even if thin
+	Bytes      uint64 // provisioned: full sizes of all volumes and snapshots, even if they are thin
 	Volumes    int    // volumes and snapshots
 	Subsystems int    // NVMe-oF subsystems and iSCSI targets
-	Hosts      int    // number of admitted hosts in all subsystems together
-	Listeners  int    // number of listeners in all subsystems together
-	Keys       int    // keys stored through the proxy; counted by package keys
+	Hosts      int    // hosts admitted to all subsystems together
+	Listeners  int    // listeners of all subsystems together
+	Keys       int    // keys stored through the proxy, as package keys counts them
 }
 
 // Ask makes one of the proxy's own calls to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Tenancy holds all tenants. It is safe for concurrent use.
+// A Tenancy contains all tenants. It is safe for concurrent use.
 type Tenancy struct {
 	schema    *rpcschema.Document
 	plans     *plan.Plans       // nil if there are no tenants
@@ -55,7 +55,7 @@ type Tenancy struct {
 	owners    *owners.File
 }
 
-// A Scope defines what one tenant may see and change. A nil Scope belongs to a user without a
+// A Scope determines what one tenant may see and change. A nil Scope belongs to a user without a
 // tenant, who sees everything.
 type Scope struct {
 	Tenant
@@ -66,9 +66,9 @@ type Scope struct {
 	counting  chan struct{} // contains an element while Usage counts
 }
 
-// New returns a Tenancy. ofUser maps users to their tenants; users without a tenant are absent. If
-// former is not nil, it is a Tenancy for the same target, and its caches and counts are reused. The
-// error joins all mistakes in the configuration.
+// New returns a Tenancy. ofUser maps users to their tenants, and omits users without a tenant. If
+// former is not nil, it must be a Tenancy for the same target; New reuses its caches and counts.
+// The error joins all mistakes in the configuration.
 func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document, former *Tenancy) (*Tenancy, error) {
 	t := &Tenancy{
 		schema: schema, scopes: map[string]*Scope{}, ofUser: map[string]*Scope{},
@@ -113,8 +113,8 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 	return t, nil
 }
 
-// Remember makes the Tenancy record the owners of subsystems in the file, and loads the owners that
-// the file already lists. It must be called before the first call.
+// Remember makes the Tenancy record the owners of subsystems in f, and loads the owners that f
+// already lists. It must be called before the first call.
 func (t *Tenancy) Remember(f *owners.File) {
 	t.owners = f
 	for name, s := range t.scopes {
@@ -122,7 +122,7 @@ func (t *Tenancy) Remember(f *owners.File) {
 	}
 }
 
-// Of returns a user's scope, or nil if the user belongs to no tenant.
+// Of returns a user's scope, or nil if the user has no tenant.
 func (t *Tenancy) Of(user string) *Scope { return t.ofUser[user] }
 
 // ownsNamed reports whether a name belongs to the tenant, based on the name alone.
@@ -167,8 +167,8 @@ func (s *Scope) ownsAddress(v any) bool {
 	return a.In(s.addresses)
 }
 
-// plain reports whether a name is not empty and contains no unsafe characters. Unsafe characters
-// could end the name early in C, control a terminal, or change the direction of text.
+// plain reports whether a name is not empty and contains no unsafe characters, which could end the
+// name early in C, control a terminal, or change the direction of text.
 func plain(name string) bool {
 	return name != "" && printable.Valid(name)
 }
@@ -182,5 +182,5 @@ func hasPrefix(prefixes []string, name string) bool {
 	return false
 }
 
-// now is the clock; tests replace it.
+// now is the clock. Tests replace it.
 var now = time.Now

@@ -3,19 +3,18 @@ package tenancy
 import "context"
 
 // A Usage records how much of its quota a tenant uses. It is computed by the same functions that
-// check calls against the quota (count.go), so calls without a response are counted in the same
-// way.
+// check calls against the quota (count.go), so calls without a response count in the same way.
 type Usage struct{ Bytes, Volumes, Subsystems, Hosts, Listeners uint64 }
 
 // Usage returns the usage of each tenant, in the order of the scopes. It reads the target's lists
 // once for all tenants, and does not change any state on which decisions depend. A call that ends
-// while Usage is running may be counted twice.
+// in the meantime may be counted twice.
 func (t *Tenancy) Usage(ctx context.Context, ask Ask, scopes ...*Scope) ([]Usage, error) {
 	if len(scopes) == 0 {
 		return nil, nil
 	}
 	select {
-	// only one call of Usage at a time, because each holds the target's lists in memory
+	// only one call of Usage at a time, because each keeps the target's lists in memory
 	case scopes[0].counting <- struct{}{}:
 		defer func() { <-scopes[0].counting }()
 	case <-ctx.Done():

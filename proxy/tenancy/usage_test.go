@@ -18,7 +18,7 @@ func (w *world) usage(scopes ...*Scope) []Usage {
 	return used
 }
 
-// For each limit in the quota, Usage returns the amount that the error for a refused call states.
+// For each limit of the quota, Usage returns the amount stated in the error for a refused call.
 func TestUsageEqualsTheAmountInRefusals(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -82,7 +82,8 @@ func TestUsageCountsCallsThatMayStillBeExecuted(t *testing.T) {
 	assert.EqualValues(t, 2, w.usage(red)[0].Volumes)
 }
 
-// Usage makes no more calls for many tenants than for one, and returns each tenant's own usage.
+// Usage makes no more calls for many tenants than for one tenant, and returns each tenant's own
+// usage.
 func TestUsageOfManyTenantsReadsListsOnce(t *testing.T) {
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = "nqn.2020-04.io.spdk.csi:uuid:" })
 	red, blue := w.settle()
@@ -100,7 +101,7 @@ func TestUsageOfManyTenantsReadsListsOnce(t *testing.T) {
 	}, used)
 	var asked []string
 	for _, a := range w.asks {
-		if a.params == nil { // the others are for the bdevs below the lvstores
+		if a.params == nil { // the other calls are for the bdevs below the lvstores
 			asked = append(asked, a.method)
 		}
 	}

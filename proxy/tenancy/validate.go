@@ -14,7 +14,7 @@ import (
 )
 
 // validate returns all mistakes in the tenants' configuration, in particular objects that two
-// tenants would both own.
+// tenants would own.
 func validate(tenants []Tenant, ofUser map[string]string) error {
 	var wrong []error
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
@@ -105,8 +105,8 @@ func (t Tenant) validate() (wrong []error) {
 	return wrong
 }
 
-// disjoint returns an error for each object that two tenants would both own. Tenants may share
-// hosts and addresses, which are not objects on the target.
+// disjoint returns an error for each object that both tenants would own. Tenants may share hosts
+// and addresses, which are not objects on the target.
 func disjoint(a, b Tenant) (wrong []error) {
 	complain := func(key, x, y string) {
 		wrong = append(wrong, fmt.Errorf("tenants %s and %s overlap in %s: %s and %s", a.Name, b.Name, key, x, y))
@@ -133,7 +133,7 @@ func disjoint(a, b Tenant) (wrong []error) {
 	return wrong
 }
 
-// oneOrNone returns a list of one string, or nil if the string is empty.
+// oneOrNone returns a list with one string, or nil if the string is empty.
 func oneOrNone(text string) []string {
 	if text == "" {
 		return nil

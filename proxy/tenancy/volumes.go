@@ -10,10 +10,10 @@ import (
 )
 
 // volumes caches the lvstore of each logical volume, by the volume's UUID in SPDK's spelling. A
-// volume's lvstore never changes while the volume exists. A call that could delete a volume, or
-// load another volume with the same UUID, empties the cache. Volumes that have not been used for a
-// while are also removed. Only calls that read use the cache. The cache does not record who owns an
-// lvstore.
+// volume stays in its lvstore as long as it exists. A call that could delete a volume, or load
+// another volume with the same UUID, empties the cache. Volumes that have not been used for some
+// time are also removed. Only calls that read use the cache. The cache does not contain the owners
+// of lvstores.
 type volumes struct {
 	mu        sync.RWMutex
 	recent    map[string]string // volume → lvstore
@@ -59,7 +59,7 @@ func (v *volumes) learn(list [][2]string, since time.Time) {
 	}
 	for _, pair := range list {
 		if volume, lvs := pair[0], pair[1]; v.recent[volume] != lvs {
-			v.recent[strings.Clone(volume)] = strings.Clone(lvs) // copies, so that the whole response can be freed
+			v.recent[strings.Clone(volume)] = strings.Clone(lvs) // copies, so that the response can be freed
 		}
 	}
 }
@@ -77,7 +77,7 @@ var stable = []string{
 }
 
 // Executed empties the cache of volumes if a call of the method may have moved a UUID to another
-// volume. It must be called after each call by any user, regardless of the outcome.
+// volume. It must be called after each call by any user, whatever the outcome.
 func (t *Tenancy) Executed(m *rpcschema.Method) {
 	if m.Mutates && !slices.Contains(stable, m.Name) && (strings.HasPrefix(m.Name, "bdev_") || strings.HasPrefix(m.Name, "spdkgate_lvol_")) {
 		t.volumes.forget()

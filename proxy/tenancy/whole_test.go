@@ -9,8 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A tenant's call that neither names objects nor lists them concerns the whole target, and is
-// refused.
+// A tenant's call that neither names nor lists objects concerns the whole target, and is refused.
 func TestTenantCallsOnTheWholeTargetAreRefused(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.settle()
@@ -35,7 +34,7 @@ func TestTenantCallsOnTheWholeTargetAreRefused(t *testing.T) {
 }
 
 // A UUID may be an alias of an existing bdev, so a tenant must not name a new bdev with a UUID, not
-// even that of its own volume.
+// even with the UUID of its own volume.
 func TestNewBdevsAreNotNamedByUUID(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -47,8 +46,8 @@ func TestNewBdevsAreNotNamedByUUID(t *testing.T) {
 	}
 }
 
-// If two bdevs have the same UUID, that UUID belongs to a tenant only if both bdevs do.
-func TestSharedUUIDRequiresOwningBothBdevs(t *testing.T) {
+// If two bdevs have the same UUID, the UUID belongs to a tenant only if both bdevs do.
+func TestSharedUUIDBelongsToTheOwnerOfBothBdevs(t *testing.T) {
 	for _, c := range []struct{ first, second, want bool }{{true, true, true}, {true, false, false}, {false, true, false}} {
 		v := &ownershipCheck{}
 		v.note("u", c.first)

@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A world is a simulated target with the objects of two tenants, red and blue, and some without an
-// owner.
+// A world is a simulated target with objects of two tenants, red and blue, and some objects without
+// an owner.
 type world struct {
 	t       testing.TB
 	release rpcschema.Release
@@ -30,7 +30,7 @@ type world struct {
 	mu   sync.Mutex
 	sent []sent // calls that the target has received, except the tenancy's own queries
 	asks []sent
-	fail int  // number of the query that should fail; 1 is the next one, and 0 means none
+	fail int  // number of the query that should fail; 1 is the next query, and 0 means none
 	lost bool // the query has failed
 }
 
@@ -39,7 +39,7 @@ type sent struct {
 	params map[string]any
 }
 
-// things holds one tenant's objects.
+// things contains the objects of one tenant.
 type things struct {
 	lvs, lvsUUID string
 	volume       string // UUID
@@ -51,7 +51,7 @@ type things struct {
 	key          string
 }
 
-// names lists every spelling of the objects of a kind.
+// names lists all spellings of the objects of a kind.
 func (x things) names(kind string) []string {
 	switch kind {
 	case "bdev":
@@ -107,7 +107,7 @@ func newWorld(t testing.TB, release string, change ...func(*Tenant)) *world {
 	return worldOf(t, target.Socket(), target.Release(), change...)
 }
 
-// realWorld creates a world on a real target that has just been started, whose socket is given in
+// realWorld creates a world on a real target that has just been started and whose socket is
 // SPDK_SOCK.
 func realWorld(t *testing.T, change ...func(*Tenant)) *world {
 	socket := realtarget.Socket(t)
@@ -156,8 +156,7 @@ func (w *world) ask(ctx context.Context, method string, params map[string]any) (
 	return w.raw(ctx, method, params)
 }
 
-// call makes a call for a user through the same steps as the proxy. The user "" belongs to no
-// tenant.
+// call makes a call for a user through the same steps as the proxy. The user "" has no tenant.
 func (w *world) call(user, method string, params map[string]any) (json.RawMessage, error) {
 	m, err := rpcschema.Default().Find(method, w.release)
 	if err != nil {
@@ -212,7 +211,7 @@ func text(t testing.TB, result json.RawMessage) (s string) {
 	return s
 }
 
-// populate creates one tenant's objects, as the administrator.
+// populate creates one tenant's objects as an administrator.
 func (w *world) populate(color string) things {
 	x := things{
 		lvs: "lvs-" + color, malloc: color + "-malloc", nqn: "nqn.2016-06.io.spdk:" + color + "-one",
@@ -232,7 +231,7 @@ func (w *world) populate(color string) things {
 	return x
 }
 
-// settle creates both tenants' objects and the objects that they share.
+// settle creates the objects of both tenants, and the objects that they share.
 func (w *world) settle() (red, blue things) {
 	w.must("", "nvmf_create_transport", p{"trtype": "TCP"})
 	red, blue = w.populate("red"), w.populate("blue")

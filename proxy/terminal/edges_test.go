@@ -39,7 +39,7 @@ func TestUnitsChangeAtTheirLimits(t *testing.T) {
 	}
 }
 
-// lineWith returns the first line that contains a string, or "".
+// lineWith returns the first line that contains text, or "".
 func lineWith(page, text string) string {
 	for line := range strings.Lines(page) {
 		if strings.Contains(line, text) {
@@ -116,7 +116,7 @@ func TestColorsFollowTheState(t *testing.T) {
 	}
 }
 
-// On a narrow terminal, names are shortened first, then bars, then figures.
+// On a narrow terminal, names are shortened first, then bars, and finally figures.
 func TestStoresFitTheWidth(t *testing.T) {
 	store := Store{Name: "abcdefghijklmnopqrstuvwxyz", Size: 100, Free: 50, Committed: 75, Volumes: 1}
 	for width, want := range map[int]string{

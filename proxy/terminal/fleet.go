@@ -28,8 +28,8 @@ type Server struct {
 	Status    *Status `json:"status,omitempty"`
 }
 
-// NewServer returns a Server with the given status. failed, if not nil, is the reason why there is
-// no status, and state is one word that describes the reason.
+// NewServer returns a Server with a status. If failed is not nil, it is the reason why there is no
+// status, and state describes the reason in one word.
 func NewServer(name, url string, s *Status, state string, failed error) Server {
 	one := Server{Name: name, URL: url, State: state, Status: s}
 	if failed != nil {
@@ -64,8 +64,7 @@ func (s Server) problems() int {
 	return len(s.Status.Warnings) + len(s.Status.broken)
 }
 
-// NewFleet returns a Fleet. It sorts the servers so that those most in need of attention come
-// first.
+// NewFleet returns a Fleet, sorted so that the servers most in need of attention come first.
 func NewFleet(at time.Time, servers []Server) *Fleet {
 	f := &Fleet{Time: at.UTC(), Servers: slices.Clone(servers)}
 	slices.SortStableFunc(f.Servers, func(a, b Server) int {
@@ -84,7 +83,7 @@ func (f *Fleet) Attention() (n int) {
 	return n
 }
 
-// JSON returns the fleet in a form for scripts.
+// JSON formats the fleet for scripts.
 func (f *Fleet) JSON() ([]byte, error) { return toJSON(f) }
 
 // YAML returns the same as JSON, in YAML.
@@ -93,7 +92,7 @@ func (f *Fleet) YAML() ([]byte, error) { return toYAML(f) }
 // FleetColumns lists the column titles of a fleet's table.
 var FleetColumns = []string{"Server", "State", "SPDK", "Proxy", "Free", "Provisioned", "Config", "Certificate"}
 
-// Fleet returns a fleet as a table. Below each server, there is a line for each of its warnings.
+// Fleet formats a fleet as a table. Each server is followed by a line for each of its warnings.
 func (p Page) Fleet(f *Fleet) string {
 	rows := make([][]string, len(f.Servers))
 	head, widths := make([]string, len(FleetColumns)), make([]int, len(FleetColumns))
@@ -131,12 +130,12 @@ func (p Page) Fleet(f *Fleet) string {
 	return b.String()
 }
 
-// Summary returns how many servers there are, and how many need attention.
+// Summary states how many servers there are, and how many need attention.
 func (f *Fleet) Summary() string {
 	return fmt.Sprintf("%s, %d %s attention", Plural(len(f.Servers), "storage server"), f.Attention(), Needs(f.Attention()))
 }
 
-// Needs returns the form of the verb for n things that need something.
+// Needs returns the form of the verb "need" for n things.
 func Needs(n int) string {
 	if n == 1 {
 		return "needs"
@@ -144,8 +143,8 @@ func Needs(n int) string {
 	return "need"
 }
 
-// Incomplete describes which methods the user is not permitted to call, and on how many servers. It
-// returns "" if there are no such methods.
+// Incomplete describes which methods the user may not call, and on how many servers. If there are
+// none, it returns "".
 func (f *Fleet) Incomplete() string {
 	servers, methods := f.denied()
 	if servers == 0 {
@@ -154,7 +153,7 @@ func (f *Fleet) Incomplete() string {
 	return fmt.Sprintf("incomplete for %s, because the user's roles or tenant do not permit it: %s", Plural(servers, "storage server"), strings.Join(methods, ", "))
 }
 
-// Down reports whether the server has no status, or whether its target is not responding.
+// Down reports whether the server has no status, or its target is not responding.
 func (s Server) Down() bool { return s.urgency() < 2 }
 
 // Warnings returns the reason why there is no status, or the server's problems.
@@ -168,8 +167,8 @@ func (s Server) Warnings() []string {
 	return nil
 }
 
-// Unread lists the data that could not be read from the server, except data that the user is not
-// permitted to read.
+// Unread lists the data that could not be read from the server, except data that the user may not
+// read.
 func (s Server) Unread() []string {
 	if s.Status == nil {
 		return nil
@@ -189,7 +188,7 @@ func words(value string) string {
 	return strings.ReplaceAll(value, "-", " ")
 }
 
-// Cells returns the server's values in the order of FleetColumns. An unknown value is a dash.
+// Cells returns the server's values in the order of FleetColumns. An unknown value becomes a dash.
 func (s Server) Cells() []string {
 	row := []string{printable.String(s.Name), words(s.State), "-", "-", "-", "-", "-", "-"}
 	st := s.Status
@@ -215,8 +214,8 @@ func (s Server) Cells() []string {
 	return row
 }
 
-// denied returns how many servers did not permit the user to read everything, and which methods
-// they refused.
+// denied returns on how many servers the user may not read everything, and the methods that they
+// refused.
 func (f *Fleet) denied() (servers int, methods []string) {
 	all := map[string]bool{}
 	for _, s := range f.Servers {

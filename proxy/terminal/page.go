@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A Page defines the format of the text.
+// A Page determines the format of text.
 type Page struct {
-	Width   int  // in columns; 0 means as many as needed
+	Width   int  // in columns; 0 means unlimited
 	Colours bool // use a terminal's colors
 }
 
@@ -32,8 +32,8 @@ func (p Page) colour(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// fit escapes a string without colors, because object names may contain any characters, and
-// truncates it to a number of columns.
+// fit escapes text without colors, because object names may contain any characters, and truncates
+// it to a number of columns.
 func fit(text string, columns int) string {
 	text = printable.String(text)
 	if columns <= 0 || utf8.RuneCountInString(text) <= columns {
@@ -82,7 +82,7 @@ func since(d time.Duration) string {
 // maxUsers is the maximum number of users on a page.
 const maxUsers = 8
 
-// Status returns a status as one screen.
+// Status formats a status as one screen.
 func (p Page) Status(s *Status) string {
 	var b strings.Builder
 	line := func(colour, text string) {
@@ -168,15 +168,15 @@ func (p Page) Status(s *Status) string {
 	return b.String()
 }
 
-// mayNot reports whether the user is not permitted to call a method that the status needs.
+// mayNot reports whether the user may not call a method that the status needs.
 func (s *Status) mayNot(method string) bool {
 	return slices.ContainsFunc(s.denied, func(f figures.Failure) bool { return f.Method == method })
 }
 
-// stores writes a bar for each lvstore, showing used, provisioned and free space.
+// stores writes a bar for each lvstore with its used, provisioned and free space.
 func (p Page) stores(b *strings.Builder, stores []Store) {
 	longestName, barWidth := 20, 24
-	if p.Width > 0 { // leave some room for the figures
+	if p.Width > 0 { // leaves some room for the figures
 		longestName = max(4, min(longestName, p.Width/3))
 		barWidth = max(4, min(barWidth, p.Width-longestName-12))
 	}

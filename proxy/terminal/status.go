@@ -24,14 +24,14 @@ type Status struct {
 	State   string     `json:"state"`
 	Release string     `json:"release,omitempty"`
 	Started *time.Time `json:"started,omitempty"`
-	// number of the target's restarts since the proxy started; absent if there is no proxy
+	// restarts of the target since the start of the proxy; absent if there is no proxy
 	Restarts *int `json:"restarts,omitempty"`
 
-	// The following values come from the proxy's metrics. They are absent if there is no proxy, or
-	// if the user is not permitted to read its metrics.
+	// These values come from the proxy's metrics. They are absent if there is no proxy, or if the
+	// user may not read its metrics.
 	Proxy         string        `json:"proxy_version,omitempty"`
 	Configuration Configuration `json:"configuration,omitempty"`
-	// when the certificate of the proxy's server expires
+	// expiry of the proxy's server certificate
 	Certificate *time.Time `json:"certificate_expires,omitempty"`
 
 	Stores      []Store     `json:"lvstores"`
@@ -48,11 +48,11 @@ type Status struct {
 	Warnings []string `json:"warnings"`
 	Missing  []string `json:"missing,omitempty"` // data that could not be read, and why
 
-	denied []figures.Failure // the failures in Missing that lack permission caused
-	broken []string          // the rest of Missing
+	denied []figures.Failure // the failures in Missing that are due to a lack of permissions
+	broken []string          // the other entries of Missing
 }
 
-// A Store describes an lvstore; sizes are in bytes.
+// A Store describes an lvstore, with sizes in bytes.
 type Store struct {
 	Name      string `json:"name"`
 	Size      uint64 `json:"size_bytes"`
@@ -77,13 +77,13 @@ type Connections struct {
 	ISCSI       int    `json:"iscsi"`
 }
 
-// A Tenant is one tenant in the result of spdkgate_get_tenants.
+// A Tenant is a tenant in the result of spdkgate_get_tenants.
 type Tenant = spdkrpc.ProxyTenant
 
 // Limits is the result of spdkgate_get_limits.
 type Limits = spdkrpc.ProxyLimits
 
-// A User is a user who has made calls since the proxy started.
+// A User is a user who has made calls since the start of the proxy.
 type User struct {
 	Name    string `json:"name"`
 	Calls   uint64 `json:"calls"`
@@ -91,7 +91,7 @@ type User struct {
 	Failed  uint64 `json:"failed"`  // all other calls that failed
 }
 
-// A Configuration states whether the target's configuration is saved for its next start.
+// A Configuration states whether the target's configuration is saved for the target's next start.
 type Configuration string
 
 // These are the states of a target's configuration.
@@ -101,13 +101,14 @@ const (
 	NotKept Configuration = "not-kept" // the proxy does not save the configuration (target.save)
 )
 
-// These are thresholds for warnings.
+// These are the thresholds of warnings.
 const (
 	nearlyFull  = 0.9
 	expiresSoon = 14 * 24 * time.Hour
 )
 
-// NewStatus returns a Status. metrics are the proxy's metrics in Prometheus' text format, or "".
+// NewStatus returns a Status. metrics contains the proxy's metrics in Prometheus' text format, or
+// is "".
 func NewStatus(f *figures.Figures, metrics string) (*Status, error) {
 	s := &Status{Time: f.Taken.UTC(), Up: f.Up, State: f.Phase, Release: f.Release, Stores: []Store{}, Warnings: []string{}}
 	switch {
@@ -151,7 +152,7 @@ func NewStatus(f *figures.Figures, metrics string) (*Status, error) {
 	return s, s.addMetrics(metrics)
 }
 
-// AddFailure records that a method's result could not be read.
+// AddFailure records that the result of a method could not be read.
 func (s *Status) AddFailure(method string, err error) {
 	s.Missing = append(s.Missing, err.Error())
 	if spdkrpc.KindOf(err) == spdkrpc.Denied {
@@ -269,8 +270,8 @@ func (s *Status) addMetrics(text string) error {
 	return nil
 }
 
-// withoutHistograms removes the histograms, which make up most of the text and which addMetrics
-// does not read. With many servers, most of the time would be spent on parsing them.
+// withoutHistograms removes histograms, which form most of the text and which addMetrics does not
+// need. With many servers, parsing them would take most of the time.
 func withoutHistograms(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -286,7 +287,7 @@ func withoutHistograms(text string) string {
 	return b.String()
 }
 
-// JSON returns the status in a form for scripts.
+// JSON formats the status for scripts.
 func (s *Status) JSON() ([]byte, error) { return toJSON(s) }
 
 // YAML returns the same as JSON, in YAML.

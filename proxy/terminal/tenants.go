@@ -10,12 +10,12 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// tenantsRead lists the methods whose results a tenant's page shows. All other methods concern the
-// whole target.
+// tenantsRead lists the methods whose results appear on a tenant's page. All other methods concern
+// the whole target.
 var tenantsRead = []string{"spdk_get_version", "bdev_lvol_get_lvstores", "bdev_lvol_get_lvols", "bdev_get_bdevs", "nvmf_get_subsystems", "iscsi_get_target_nodes"}
 
 // AddTenants adds the result of spdkgate_get_tenants. If the user belongs to a tenant, the page
-// does not mention data that tenants may not read; Missing still lists it for scripts.
+// does not mention data that tenants may not read, but Missing still lists it for scripts.
 func (s *Status) AddTenants(list []Tenant) {
 	s.Tenants = list
 	for _, t := range list {
@@ -31,7 +31,7 @@ func (s *Status) AddTenants(list []Tenant) {
 	s.denied = slices.DeleteFunc(s.denied, func(f figures.Failure) bool { return !slices.Contains(tenantsRead, f.Method) })
 }
 
-// own returns the tenant to which the user belongs, or nil.
+// own returns the user's tenant, or nil if there is none.
 func (s *Status) own() *Tenant {
 	for i := range s.Tenants {
 		if s.Tenants[i].Own {
@@ -41,7 +41,7 @@ func (s *Status) own() *Tenant {
 	return nil
 }
 
-// A quotaAmount is a tenant's use of one limit in its quota.
+// A quotaAmount is how much of one limit in its quota a tenant uses.
 type quotaAmount struct {
 	name       string
 	used, most *uint64 // most is nil if there is no limit
@@ -111,7 +111,7 @@ func (p Page) tenant(b *strings.Builder, line func(colour, text string), t *Tena
 // maxTenants is the maximum number of tenants on a page.
 const maxTenants = 8
 
-// tenants writes, for each tenant, the limit in its quota that is closest to being reached.
+// tenants writes, for each tenant, the limit of its quota that is closest to being reached.
 func (p Page) tenants(b *strings.Builder, line func(colour, text string), list []Tenant) {
 	line("", "")
 	line(bold, "Tenants")
@@ -139,11 +139,11 @@ func (p Page) tenants(b *strings.Builder, line func(colour, text string), list [
 	}
 }
 
-// bar writes an amount as a bar, or as a number if the amount has no limit. The bar is preceded by
-// name, truncated or padded to width.
+// bar writes an amount as a bar or, if it has no limit, as a number. The bar follows name,
+// truncated or padded to width.
 func (p Page) bar(b *strings.Builder, name string, width int, a quotaAmount) {
 	barWidth := 24
-	if p.Width > 0 { // leave some room for the figures
+	if p.Width > 0 { // leaves some room for the figures
 		width = max(4, min(width, p.Width/3))
 		barWidth = max(4, min(barWidth, p.Width-width-12))
 	}

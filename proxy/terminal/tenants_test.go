@@ -49,8 +49,8 @@ This is all that belongs to tenant red.
 Load and connections of the whole target are shown only to users without a tenant.
 `
 
-// A tenant's page shows the tenant's usage and quota. The only data that it lists as missing is
-// data that the user's roles deny.
+// A tenant's page shows the tenant's usage and quota. It lists data as missing only if the user's
+// roles deny it.
 func TestTenantScreenShowsUsageAndQuota(t *testing.T) {
 	f := reading()
 	denied := func(method string) figures.Failure {
@@ -74,8 +74,8 @@ func TestTenantScreenShowsUsageAndQuota(t *testing.T) {
 	assert.Contains(t, Page{Colours: true}.Status(s), "[\x1b[31m######################\x1b[0m..]", "nearly used up is red")
 }
 
-// A user without a tenant sees the limit that each tenant is closest to reaching. The tenant
-// closest to a limit comes first.
+// A user without a tenant sees, for each tenant, the limit that is closest to being reached. The
+// tenant closest to a limit comes first.
 func TestScreenListsTenantsNearTheirQuotas(t *testing.T) {
 	s, err := NewStatus(reading(), "")
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Rate is the I/O of a volume or another bdev between two reads of its counters.
+// A Rate describes the I/O of a volume or another bdev between two reads of its counters.
 type Rate struct {
 	Name                string
 	Reads, Writes       float64 // operations per second
@@ -35,12 +35,12 @@ func (r Rate) Latency() float64 {
 	return (r.ReadTime*r.Reads + r.WriteTime*r.Writes) / r.IOPS()
 }
 
-// Orders maps the names of sort orders for Rates to the values by which they sort.
+// Orders maps the names of sort orders to the values by which Rates are sorted.
 var Orders = map[string]func(Rate) float64{"iops": Rate.IOPS, "throughput": Rate.Throughput, "latency": Rate.Latency}
 
-// Rates returns the rates between two Figures of a target, sorted by one of Orders, largest first.
-// If all is set, the result includes bdevs that are not volumes. The result is empty if the
-// target's counters were not read again in between.
+// Rates returns the rates between two Figures of a target, sorted by one of Orders in descending
+// order. If all is set, the result includes bdevs that are not volumes. If the target's counters
+// were not read again in between, the result is empty.
 func Rates(before, now *figures.Figures, order string, all bool) (rates []Rate) {
 	took := now.Clock - before.Clock
 	if took <= 0 {
@@ -109,8 +109,8 @@ func AddPercentiles(rates []Rate, history []spdkrpc.ProxyBdevIO) {
 	}
 }
 
-// Top returns a table of the first elements of rates, at most rows. If the percentiles of any of
-// them are known, the table has columns for percentiles.
+// Top returns a table of at most rows elements from the beginning of rates. If any of their
+// percentiles are known, the table includes percentiles.
 func (p Page) Top(title string, rates []Rate, rows int) string {
 	rates = rates[:min(rows, len(rates))]
 	hasPercentiles := slices.ContainsFunc(rates, func(r Rate) bool { return r.P99 > 0 })

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// Balancers describes the load balancers that connect on behalf of clients.
+// Balancers contains the load balancers that connect on behalf of clients.
 type Balancers struct {
 	networks []netip.Prefix
 	headers  bool // the load balancers send the client's address in X-Forwarded-For
@@ -28,14 +28,14 @@ func NewBalancers(c *config.Config) (Balancers, error) {
 	return Balancers{networks, c.LoadBalancers.ClientAddress == config.XForwardedFor}, err
 }
 
-// Trusted reports whether an address is a load balancer's.
+// Trusted reports whether an address belongs to a load balancer.
 func (b Balancers) Trusted(a netip.Addr) bool {
 	return slices.ContainsFunc(b.networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
 // sourceOf returns where a request came from. Each load balancer appends its peer's address to
-// X-Forwarded-For, but the beginning of that header may have been sent by the client. Therefore,
-// the client's address is the last one that does not belong to a load balancer.
+// X-Forwarded-For, but the client may have sent the beginning of that header. Therefore, the
+// client's address is the last address that does not belong to a load balancer.
 func (b Balancers) sourceOf(r *http.Request) (auditlog.Source, error) {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // valid, because net/http set it
 	source := auditlog.Source{Address: peer}
@@ -65,7 +65,7 @@ func (b Balancers) sourceOf(r *http.Request) (auditlog.Source, error) {
 	return source, &gate.NoClientError{Balancer: balancer}
 }
 
-// parseHop parses an address with or without a port. If there is no port, the result has port 0.
+// parseHop parses an address with or without a port. Without a port, the result has port 0.
 func parseHop(text string) (netip.AddrPort, bool) {
 	if hop, err := netip.ParseAddrPort(text); err == nil {
 		return netip.AddrPortFrom(hop.Addr().Unmap().WithZone(""), hop.Port()), true

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// declaredLength returns the length of the body that the client declared, or limit if it did not
+// declaredLength returns the declared length of a request's body, or limit if the client did not
 // declare one.
 func declaredLength(r *http.Request, limit int) int {
 	if r.ContentLength < 0 {
@@ -39,7 +39,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int, timeout time.Du
 	_ = conn.SetReadDeadline(time.Now().Add(timeout))
 	body, err := readAll(http.MaxBytesReader(netHTTP(w), r.Body, int64(limit)), r.ContentLength)
 	if err == nil {
-		// The server keeps reading so that it notices when the client disconnects. If the deadline
+		// The server keeps reading in order to notice when the client disconnects. If the deadline
 		// passed while SPDK was still working, the server would assume that the client had
 		// disconnected.
 		_ = conn.SetReadDeadline(time.Time{})

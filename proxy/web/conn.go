@@ -8,12 +8,12 @@ import (
 
 type connKey struct{}
 
-// WithConn puts a connection into the context of its requests, for connOf.
+// WithConn adds a connection to the context of its requests, for connOf.
 func WithConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf returns the connection of a request, or nil if the request has none.
+// connOf returns the connection of a request, or nil if it is unknown.
 func connOf(r *http.Request) net.Conn {
 	c, _ := r.Context().Value(connKey{}).(net.Conn)
 	return c

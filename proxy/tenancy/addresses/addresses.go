@@ -1,6 +1,6 @@
 // Package addresses compares the addresses of listeners with those that a tenant may use.
 //
-// It must not depend on any other package of this module: its input is text.
+// The package must not depend on any other package of this module: its input is text.
 package addresses
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// An Address is an IP address to listen on, with a port or with all ports.
+// An Address is an IP address to listen at, with one port or with all ports.
 type Address struct {
 	ip   netip.Addr
 	port uint16 // 0 means all ports
@@ -31,8 +31,8 @@ func Parse(text string) (Address, error) {
 // Parts is the address of an NVMe-oF listener or an iSCSI portal in a call or a result.
 type Parts struct{ Host, Port string }
 
-// Set sets one member. It returns false for a member or value that is not permitted in a tenant's
-// address.
+// Set sets a member. It returns false for a member or value that a tenant's address must not
+// contain.
 func (a *Parts) Set(name, value string) bool {
 	into := &a.Port
 	switch name {
@@ -54,8 +54,7 @@ func (a *Parts) Set(name, value string) bool {
 	return true
 }
 
-// In reports whether the address is one of the list. Anything other than an IP address in its usual
-// spelling is not.
+// In reports whether the address is in the list. Only an IP address in its usual spelling can be.
 func (a Parts) In(list []Address) bool {
 	ip, err := netip.ParseAddr(a.Host)
 	number, portErr := strconv.ParseUint(a.Port, 10, 16)

@@ -27,7 +27,7 @@ func TestListedAddressesMatch(t *testing.T) {
 	}
 }
 
-// A member that contradicts an earlier one, or that could lead to another address, is refused.
+// A member that contradicts an earlier member, or that could lead to another address, is rejected.
 func TestContradictingAddressMembersAreRejected(t *testing.T) {
 	var a Parts
 	for _, m := range [][2]string{{"trtype", "tcp"}, {"adrfam", "IPv6"}, {"host", "[2001:db8::1]"}, {"port", "4420"}, {"trsvcid", "4420"}} {

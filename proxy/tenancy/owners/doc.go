@@ -5,5 +5,5 @@
 // the target no longer shows who owns the subsystem, but the subsystem still counts against the
 // tenant's quota.
 //
-// The package must not depend on tenants' rules, on calls, or on the target.
+// The package must not depend on rules about tenants, on calls, or on the target.
 package owners

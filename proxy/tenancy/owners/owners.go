@@ -12,18 +12,19 @@ import (
 	"sync"
 )
 
-// A File records the owners of subsystems. If writing fails, it logs an error, and the owners are
-// lost when the proxy restarts. A nil File records nothing. A File is safe for concurrent use.
+// A File records the owners of subsystems. If it cannot be written, this is logged as an error, and
+// the owners are lost when the proxy restarts. A nil File records nothing. A File is safe for
+// concurrent use.
 type File struct {
 	path string
 	log  *slog.Logger
 
 	mu      sync.Mutex
 	of      map[string]map[string]bool // NQNs by tenant
-	changes int                        // number of changes to the map
+	changes int                        // number of changes to of
 
 	writing sync.Mutex
-	written int // changes when the file was last written; guarded by writing
+	written int // number of changes that the file contains; guarded by writing
 }
 
 // content is the JSON document in the file.
@@ -56,7 +57,7 @@ func Open(path string, log *slog.Logger) (*File, error) {
 	return f, nil
 }
 
-// Check returns the error with which Open would refuse the file. It changes nothing.
+// Check checks the file, and returns the error that Open would return. It changes nothing.
 func Check(path string) error {
 	_, err := Open(path, slog.New(slog.DiscardHandler))
 	return err
@@ -75,7 +76,7 @@ func (f *File) Of(tenant string) (nqns []string) {
 	return nqns
 }
 
-// Add records that a tenant owns a subsystem, and returns when the record is durable.
+// Add durably records that a tenant owns a subsystem.
 func (f *File) Add(tenant, nqn string) {
 	if f == nil {
 		return
@@ -92,7 +93,7 @@ func (f *File) Add(tenant, nqn string) {
 	f.changed()
 }
 
-// Retain removes the records of a tenant's subsystems that are not in existing.
+// Retain removes the records of those of a tenant's subsystems that are not in existing.
 func (f *File) Retain(tenant string, existing map[string]bool) {
 	if f == nil {
 		return
@@ -111,8 +112,8 @@ func (f *File) Retain(tenant string, existing map[string]bool) {
 	f.changed()
 }
 
-// changed unlocks mu, and returns once the file contains the change. Concurrent changes are written
-// together.
+// changed unlocks mu, and returns once the file contains the change. Concurrent changes share a
+// write.
 func (f *File) changed() {
 	f.changes++
 	mine := f.changes

@@ -9,11 +9,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A Form describes the values that the schema permits in one position. Its representation is fast
-// to use during calls. It combines all nodes that may apply to a value in that position.
+// A Form describes the values that the schema permits in one position, in a representation that is
+// fast to use during calls. It combines all nodes that may apply to a value in that position.
 type Form struct {
 	Fits      [jsonwalk.Types]bool
-	Kinds     [jsonwalk.Types][]string // kinds of objects that such a value may name
+	Kinds     [jsonwalk.Types][]string // kinds of objects that a value of each type may name
 	Sensitive bool
 	Opens     []Opening
 	Allocates []*rpcschema.Allocates
@@ -24,7 +24,7 @@ type Form struct {
 	Identity     string // the member that names the object itself; "" if there is none
 	IdentityKind string
 	Members      []Member       // in the schema's order, which is usually that of SPDK's responses
-	byName       map[string]int // index in members
+	byName       map[string]int // index in Members
 	others       *Form          // form of members that the schema does not name
 	Items        *Form
 }
@@ -48,7 +48,7 @@ type forms struct {
 	made   map[string]*Form
 }
 
-// samples holds one value of each type, in the order of jsonwalk.Type.
+// samples contains one value of each type, in the order of jsonwalk.Type.
 var samples = [jsonwalk.Types]any{nil, false, 0, "", []any{}, map[string]any{}}
 
 // TypeOf returns the type of a decoded value.
@@ -111,7 +111,7 @@ func (m *forms) of(list []Node) *Form {
 	return f
 }
 
-// Unfit is the Form for values that the schema does not describe. No value fits it.
+// Unfit is the Form of values that the schema does not describe. No value fits it.
 var Unfit = &Form{}
 
 // Member returns the form of an object's member, and whether the schema names the member.
@@ -120,8 +120,8 @@ func (f *Form) Member(name string) (below *Form, named bool) {
 	return f.MemberAfter(name, &after)
 }
 
-// MemberAfter is like Member, but faster for callers that look up the members in order. after is
-// the index of the member that probably comes next.
+// MemberAfter is like Member, but faster for callers that look up members in order. after is the
+// index of the member that probably comes next.
 func (f *Form) MemberAfter(name string, after *int) (below *Form, named bool) {
 	i := *after
 	if i >= len(f.Members) || f.Members[i].Name != name {

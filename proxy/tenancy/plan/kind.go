@@ -2,20 +2,21 @@ package plan
 
 import "slices"
 
-// A value's kind (x-spdk-resource) determines how package tenancy treats the name that the value
-// contains. Kinds not listed here cannot belong to any tenant: files on the target's host,
-// controllers, iSCSI groups, and kinds added to the schema later.
+// The kind of a value (x-spdk-resource) determines how package tenancy treats the name that the
+// value contains. Objects of kinds not listed here cannot belong to any tenant: files on the
+// target's host, controllers, iSCSI groups, and kinds added to the schema later.
 var (
-	// objectKinds are kinds of objects on the target. The response to a call that names a foreign
-	// object is the same as if that object did not exist.
+	// objectKinds are kinds of objects on the target. A call that names a foreign object gets the
+	// same response as if the object did not exist.
 	objectKinds = []string{"bdev", "lvstore", "lvstore-uuid", "nqn", "iqn", "key"}
 	// newKinds maps the kind of a new name in a call to the kind of the object that the call
-	// creates. A name that does not belong to the tenant is refused, whether or not it is in use.
+	// creates. If the name does not belong to the tenant, the call is refused, whether or not the
+	// name is in use.
 	newKinds = map[string]string{"new-bdev": "bdev", "new-lvstore": "lvstore", "new-nqn": "nqn", "new-iqn": "iqn", "new-key": "key"}
 	// configuredKinds are not objects; the tenant's configuration lists the permitted values.
 	configuredKinds = []string{"address", "host-nqn"}
-	// innerKinds are kinds of names within another object: a volume's name within its lvstore, or
-	// the initiators that may log in to an iSCSI target.
+	// innerKinds are kinds of names within another object: a volume's name in its lvstore, or the
+	// initiators that may log in to an iSCSI target.
 	innerKinds = []string{"lvol-name", "initiator"}
 )
 
@@ -34,12 +35,12 @@ func IsConfigured(kind string) bool { return slices.Contains(configuredKinds, ki
 // IsInner reports whether values of a kind name something within the object that the call concerns.
 func IsInner(kind string) bool { return slices.Contains(innerKinds, kind) }
 
-// Created returns the kind of the object that a call creates if it contains a name of this kind, or
-// "" if it creates none.
+// Created returns the kind of the object that a call with a name of this kind creates, or "" if it
+// creates none.
 func Created(kind string) string { return newKinds[kind] }
 
-// HarmlessText reports whether a parameter, written as METHOD.PARAMETER, never names an object
-// although any string is valid.
+// HarmlessText reports whether a parameter, given as METHOD.PARAMETER, accepts any string but never
+// names an object.
 func HarmlessText(path string) bool { return slices.Contains(harmlessTexts, path) }
 
 // Resizes reports whether a method changes the size of bdevs that may be the origin of a volume.
@@ -49,15 +50,14 @@ func Resizes(method string) bool { return slices.Contains(resizing, method) }
 // tenant.
 func scopes(kind string) bool { return IsObject(kind) || IsNew(kind) }
 
-// The lists below contain facts about methods that the schema cannot express.
+// These lists contain facts about methods that the schema cannot express.
 var (
-	// harmless lists methods that return strings that do not name tenants' objects, that act only
-	// on a barrier at which the same user's call is waiting, or that filter their own results by
-	// tenant.
+	// harmless lists methods whose strings do not name tenants' objects, that act only on a barrier
+	// at which the same user's call waits, or that filter their results by tenant themselves.
 	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier", "spdkgate_target_get_info", "spdkgate_get_tenants", "spdkgate_get_limits"}
 
-	// lvstoreMethods lists methods that add or remove lvstores, apart from those with a parameter
-	// for the name of a new lvstore.
+	// lvstoreMethods lists methods that add or remove lvstores, except those with a parameter for
+	// the name of a new lvstore.
 	lvstoreMethods = []string{"bdev_lvol_delete_lvstore"}
 
 	// resizing lists methods that change the size of bdevs that may be the origin of a volume.
@@ -67,10 +67,9 @@ var (
 	// these bdevs when they appear. These bdevs may belong to another tenant.
 	deferredTargets = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}
 
-	// uncounted lists methods each of whose calls adds state that SPDK does not list, so that no
-	// quota can limit it. Examples are the hosts that see a namespace, and the states of copies.
-	// SPDK keeps the state of a copy until a client requests it by number, which tenants are not
-	// allowed to do.
+	// uncounted lists methods whose calls add state that SPDK does not list, so that no quota can
+	// limit it: for example, the hosts that see a namespace, and the states of copies. SPDK keeps
+	// the state of a copy until a client requests it by number, which tenants may not do.
 	uncounted = []string{"nvmf_ns_add_host", "bdev_lvol_start_shallow_copy"}
 
 	// claiming lists methods that make SPDK load a bdev at each start of the target, although a

@@ -6,14 +6,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Node is one schema that may apply to a value. References and unions are resolved, and the node
+// A Node is a schema that may apply to a value. References and unions are resolved, and the node
 // inherits the annotations of the schemas that refer to it.
 type Node struct {
 	*rpcschema.Schema
 	Kind      string // x-spdk-resource
 	sensitive bool
 	opens     *Opening
-	// Allocates bounds the value, because SPDK allocates memory in proportion to it.
+	// Allocates limits the value, because SPDK allocates memory in proportion to it.
 	Allocates *rpcschema.Allocates
 }
 
@@ -23,7 +23,7 @@ type Shapes struct {
 	known  sync.Map // *rpcschema.Schema → []Node
 }
 
-// Nodes lists the nodes of a schema. It returns nil if s is nil.
+// Nodes lists the nodes of a schema. If s is nil, it returns nil.
 func (t *Shapes) Nodes(s *rpcschema.Schema) []Node {
 	if s == nil {
 		return nil
@@ -36,7 +36,7 @@ func (t *Shapes) Nodes(s *rpcschema.Schema) []Node {
 	return list
 }
 
-// expand lists the nodes of s. above holds the annotations of the schemas that refer to s.
+// expand lists the nodes of s. above contains the annotations of the schemas that refer to s.
 func (t *Shapes) expand(s *rpcschema.Schema, above Node, depth int) (list []Node) {
 	if s == nil || depth > 32 {
 		return nil
@@ -65,7 +65,7 @@ func (t *Shapes) expand(s *rpcschema.Schema, above Node, depth int) (list []Node
 }
 
 // Fits reports whether n's schema may apply to a value, based only on the value's type. Values fit
-// a union's variants, not the union itself.
+// the variants of a union, not the union itself.
 func (n Node) Fits(v any) bool {
 	if len(n.Type) == 0 {
 		return len(n.OneOf)+len(n.AnyOf) == 0
@@ -101,8 +101,8 @@ func (n Node) Fits(v any) bool {
 	return false
 }
 
-// Member lists the nodes of an object's member, over all nodes of the object, and reports whether
-// the schema names the member.
+// Member lists the nodes of an object's member for all nodes of the object, and reports whether the
+// schema names the member.
 func (t *Shapes) Member(object []Node, name string) (list []Node, named bool) {
 	for _, n := range object {
 		if p := n.Properties.Get(name); p != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A value fits only nodes of the value's type.
+// A value fits only nodes of its own type.
 func TestValuesFitNodesOfTheirType(t *testing.T) {
 	values := map[string]any{"string": "x", "object": map[string]any{}, "array": []any{}, "boolean": true, "null": nil, "integer": 7.0, "number": 7.0}
 	for typ := range values {

@@ -6,23 +6,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Plan states how package tenancy treats a method. It is derived from the schema alone.
+// A Plan describes how package tenancy treats a method. It is derived from the schema alone.
 type Plan struct {
 	Refusal string // why tenants may not call the method; "" if they may
 	Open    bool   // the method names no objects and changes nothing
-	Lists   bool   // the method's result can be filtered, regardless of the parameters
+	Lists   bool   // the method's result can be filtered, whatever the parameters are
 	Raw     bool   // if the tenant owns all objects in the parameters, it owns the whole result
-	Creates bool   // the method creates a bdev that a parameter names
+	Creates bool   // the method creates a bdev named by a parameter
 	Volume  bool   // the method creates a logical volume
 
 	Params    map[string]Param
 	Result    *Form
-	Chosen    []string // parameters with names of new objects, which SPDK chooses if they are absent
+	Chosen    []string // parameters with names of new objects; if they are absent, SPDK chooses the names
 	Subsystem bool     // the method creates a subsystem or an iSCSI target
 	LVStores  bool     // the method creates, renames or deletes an lvstore
 }
 
-// A Param states how package tenancy treats one parameter.
+// A Param describes how package tenancy treats a parameter.
 type Param struct {
 	*Form
 	Path string // METHOD.PARAMETER
@@ -97,11 +97,11 @@ func (t *Shapes) planOf(m *rpcschema.Method) (p Plan) {
 	return p
 }
 
-// A survey records what a value may contain according to its schema.
+// A survey describes what a value may contain according to its schema.
 type survey struct {
 	method  string
 	kinds   []string
-	needs   string // a required value that names an object that cannot belong to a tenant
+	needs   string // a required value that names an object of a kind that cannot belong to a tenant
 	texts   bool   // there are strings without a fixed set of values
 	numbers bool
 	secret  bool
@@ -179,7 +179,7 @@ func (t *Shapes) listable(list []Node, root bool) bool {
 }
 
 // identityKind returns the kind of the member that contains the object's own name. By convention,
-// this is the first member that names anything.
+// it is the first member that names anything.
 func identityKind(t *Shapes, n Node) string {
 	_, kind := t.Identity([]Node{n})
 	return kind

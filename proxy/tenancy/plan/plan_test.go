@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// The golden file lists the plan of every method for reviewers. A schema change that opens a method
+// The golden file lists the plans of all methods for reviewers. A schema change that opens a method
 // to tenants appears in its diff.
 func TestPlansMatchGoldenFile(t *testing.T) {
 	plans := New(rpcschema.Default())
