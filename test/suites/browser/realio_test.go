@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -134,6 +135,25 @@ func TestPagesShowTheIOOfARealTarget(t *testing.T) {
 		{"explorer", "explorer?method=bdev_lvol_create", described, nil},
 		{"access", "access", `document.querySelectorAll("tbody tr").length > 20`, nil},
 		{"audit", "audit", auditRows + " > 0", nil},
+		{"create", "volumes", sized, func() { p.press("Create"); p.fill("Name", "database-7") }},
+		{"export-dialog", "volumes", sized, func() {
+			row("mail-test")()
+			p.press("Export…")
+			p.fill("NQNs of hosts", hostA)
+			p.has("1 host can connect after the last call.")
+			p.shownCalls("Calls")
+		}},
+		{"withdraw", "exports", rows, func() {
+			row("registry")()
+			p.press("Withdraw…")
+			p.has("is connected, and would lose the volume")
+		}},
+		{"attach", "storage", rows, func() { p.press("Attach a disk") }},
+		{"delete-store", "storage", rows, func() {
+			row("nvme1n1")()
+			p.press("Delete the lvstore")
+			p.has("are lost: ")
+		}},
 	}
 	for _, user := range []string{"admin", "team"} {
 		if user == "team" {
@@ -141,7 +161,10 @@ func TestPagesShowTheIOOfARealTarget(t *testing.T) {
 			p.press("Sign out")
 			p.signIn(user)
 			p.has("I/O of your volumes")
-			shots = shots[:2] // the other pages have the same form
+			shots[4].wait, shots[5].after = rows, row("web")
+			shots[2].after, shots[7].after = row("web"), row("lvstore team")
+			shots[6].wait, shots[7].wait = `document.querySelectorAll(".body .row").length > 0`, `document.querySelectorAll(".body .row").length > 0`
+			shots = shots[:10] // the audit log and the dialogs are the administrator's
 		}
 		p.inject(source)
 		for _, s := range shots {
@@ -161,7 +184,71 @@ func TestPagesShowTheIOOfARealTarget(t *testing.T) {
 				p.shoot(filepath.Join(folder, name+".png"))
 				assert.Empty(t, eval[[]string](p, findings), name)
 				assert.True(t, eval[bool](p, `document.documentElement.scrollWidth <= innerWidth`), "%s: nothing is cut off", name)
+				eval[chromedp.Void](p, `document.querySelector("dialog [aria-label=Close]")?.click()`)
 			}
 		}
 	}
+}
+
+// The page withdraws an export from a host that is really connected only after its user has typed
+// the volume's name. The host's commands then fail, and the volume and other hosts' exports remain.
+// An export whose host has disconnected is withdrawn without that.
+func TestWithdrawFromRealHosts(t *testing.T) {
+	if !realtarget.Given() {
+		t.Skipf("set %s to the socket of an empty spdk_tgt", realtarget.Variable)
+	}
+	w := exportWorld(t)
+	w.calls.unchanged()
+	w.fillDisks(t)
+	connect := func(volume string) *initiator.Device {
+		device, err := initiator.Connect(initiator.Target{Address: "127.0.0.1:4420", NQN: busyVolumes[volume], HostNQN: hostA})
+		require.NoError(t, err, volume)
+		t.Cleanup(func() { _ = device.Close() })
+		return device
+	}
+	block := make([]byte, 4096)
+	copy(block, "written before the export was withdrawn")
+	victim, other := connect("ssd/registry"), connect("ssd/postgres-0")
+	_, err := victim.WriteAt(block, 0)
+	require.NoError(t, err)
+	p := newPageAt(t, w)
+	p.signIn("admin")
+	p.openPanel("exports", busyVolumes["ssd/registry"])
+	p.press("Withdraw…")
+	p.has("Host " + hostA + " is connected, and would lose the volume")
+	p.until(submits + `.disabled`)
+	_, err = victim.ReadAt(block, 0)
+	require.NoError(t, err, "the dialog alone must not change anything")
+	p.fill("To confirm, type registry", "registry")
+	p.submit()
+	p.has("Withdrew the export of ssd/registry")
+	_, err = victim.WriteAt(block, 0)
+	require.Error(t, err)
+	_, err = other.WriteAt(block, 0)
+	require.NoError(t, err)
+
+	require.NoError(t, other.Close())
+	p.openPanel("exports", busyVolumes["ssd/postgres-0"])
+	p.press("Withdraw…")
+	p.has("No host that would lose the volume is connected.")
+	p.submit()
+	p.has("Withdrew the export of ssd/postgres-0")
+	var left []string
+	for _, e := range w.exports(t) {
+		left = append(left, strings.Fields(e)[0])
+	}
+	require.ElementsMatch(t, []string{busyVolumes["ssd/postgres-1"], busyVolumes["team/web"]}, left)
+
+	// the volume can be exported again, and still contains its data
+	p.openPanel("volumes", "registry")
+	p.press("Export…")
+	p.fill("NQN", busyVolumes["ssd/registry"])
+	p.fill("NQNs of hosts", hostA)
+	p.has("1 host can connect after the last call.")
+	p.submit()
+	p.has("ssd/registry is exported as " + busyVolumes["ssd/registry"])
+	read := make([]byte, len(block))
+	_, err = connect("ssd/registry").ReadAt(read, 0)
+	require.NoError(t, err)
+	require.Equal(t, block, read)
 }
