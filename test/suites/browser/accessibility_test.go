@@ -25,8 +25,8 @@ func axe(t *testing.T) string {
 	return string(source)
 }
 
-// findings is a script that returns axe's serious and critical findings.
-const findings = `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.filter((v) => v.impact === "serious" || v.impact === "critical")
+// findings is a script that returns all violations that axe finds.
+const findings = `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations
 	.flatMap((v) => v.nodes.map((n) => v.id + " at " + n.target.join(" ") + ": " + n.failureSummary.replace(/\s+/g, " "))))`
 
 func TestPagesAreAccessible(t *testing.T) {
