@@ -158,8 +158,25 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 		err = fmt.Errorf("%w: %s", err, adviceFor(wrongHost))
 	case errors.As(err, &untrusted):
 		err = fmt.Errorf("%w: set --ca or $%s to the file with the proxy's certificate authority; a self-signed certificate is tls.crt in the proxy's tls.self_signed_dir", err, caVariable)
+	default:
+		err = explained(m, err)
 	}
 	return result, err
+}
+
+// explained adds the schema's explanation of the code that SPDK returned, as the console does.
+// Codes up to -1000 are JSON-RPC's and the proxy's: their messages need no explanation.
+func explained(m *rpcschema.Method, err error) error {
+	var answered *spdkrpc.Error
+	if !errors.As(err, &answered) || answered.Code >= 0 || answered.Code <= -1000 {
+		return err
+	}
+	for _, e := range m.Errors {
+		if e.Code == answered.Code {
+			return fmt.Errorf("%w: %s", err, e.Message)
+		}
+	}
+	return err
 }
 
 // adviceFor returns advice for a URL whose host name or address is not in the proxy's certificate.

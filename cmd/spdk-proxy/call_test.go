@@ -15,6 +15,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // If the certificate does not match the URL's host name, the error does not suggest --ca, which
@@ -129,4 +132,17 @@ func TestCallAcceptsRPCDiscover(t *testing.T) {
 	o := run(t, "", append([]string{"call", "rpc.discover"}, through(t, target(t))...)...)
 	require.Zero(t, o.code, o.stderr)
 	assert.Contains(t, o.stdout, `"name": "bdev_get_bdevs"`)
+}
+
+// The command explains SPDK's codes with the text of the method's schema.
+func TestCallExplainsCodes(t *testing.T) {
+	o := run(t, "", append([]string{"call", "bdev_lvol_create", "lvs_name=none", "lvol_name=v", "size_in_mib=4"}, through(t, target(t))...)...)
+	assert.Equal(t, exitFailed, o.code)
+	assert.Contains(t, o.stderr, "(code -19): No such lvstore")
+
+	attach, err := rpcschema.Default().Find("bdev_nvme_attach_controller", rpcschema.Release{})
+	require.NoError(t, err)
+	refused := explained(attach, &spdkrpc.Error{Method: attach.Name, Kind: spdkrpc.NoSuchDevice, Code: -19})
+	assert.ErrorContains(t, refused, "To unbind it from the kernel driver, run SPDK's `scripts/setup.sh` on the server, with the address in `PCI_ALLOWED`")
+	assert.Equal(t, spdkrpc.NoSuchDevice, spdkrpc.KindOf(refused))
 }

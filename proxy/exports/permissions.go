@@ -110,6 +110,23 @@ func (p *permissions) setTenants(reported []spdkrpc.ProxyTenant) error {
 	return nil
 }
 
+// newNQN returns the NQN for a new export of a volume. If the user's tenant determines a prefix, the
+// NQN begins with it. If the tenant may choose from several, newNQN returns the NQN for users without
+// a tenant, and check returns the error that lists them.
+func (p *permissions) newNQN(v volume) (string, error) {
+	own, nqn := p.own, rpcschema.UUIDPrefix+v.uuid
+	switch {
+	case own == nil:
+	case own.VolumeNQN != "" && own.VolumeNQN != driverPrefix:
+		nqn = own.VolumeNQN + v.uuid
+	case len(own.NQNPrefixes) == 1:
+		nqn = own.NQNPrefixes[0] + v.uuid
+	case len(own.NQNPrefixes) == 0 && own.VolumeNQN == driverPrefix:
+		return "", refuse("tenant %s can export volume %s only as %s%s, which is a name of the CSI driver's exports: if Kubernetes has no PersistentVolume for the volume, repeat this with --nqn %[3]s", own.Name, v.name, driverPrefix, v.uuid)
+	}
+	return nqn, nil
+}
+
 // foreign reports whether an address is reserved for tenants that do not own the volume.
 func (p *permissions) foreign(at Portal, v volume) bool {
 	found := false

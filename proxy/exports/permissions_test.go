@@ -119,3 +119,40 @@ func (r *recording) Call(ctx context.Context, method string, params, result any)
 	}
 	return r.Caller.Call(ctx, method, params, result)
 }
+
+// Without an NQN in the request, a tenant's export gets one that the tenant may use, if its
+// configuration determines the prefix. The CSI driver's prefix is never used without being named.
+func TestNQNOfATenantsExport(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	w.call("nvmf_create_transport", `{"trtype":"TCP"}`)
+	uuid := w.uuid("lvs0/v0")
+	for _, c := range []struct{ volumePrefix, prefixes, requested, nqn, refusal string }{
+		{"nqn.2024-01.com.example.team:", `[]`, "", "nqn.2024-01.com.example.team:" + uuid, ""},
+		{"nqn.2024-01.com.example.team:", `["nqn.2024-01.com.example:a-"]`, "", "nqn.2024-01.com.example.team:" + uuid, ""},
+		{"", `["nqn.2024-01.com.example:a-"]`, "", "nqn.2024-01.com.example:a-" + uuid, ""},
+		{driverPrefix, `["nqn.2024-01.com.example:a-"]`, "", "nqn.2024-01.com.example:a-" + uuid, ""},
+		{"", `["nqn.2024-01.com.example:a-","nqn.2024-01.com.example:b-"]`, "", "", "its NQNs begin with nqn.2024-01.com.example:a-, nqn.2024-01.com.example:b-"},
+		{driverPrefix, `[]`, "", "", "tenant team can export volume lvs0/v0 only as " + driverPrefix + uuid + ", which is a name of the CSI driver's exports: if Kubernetes has no PersistentVolume for the volume, repeat this with --nqn " + driverPrefix + ". Nothing was changed"},
+		{driverPrefix, `[]`, driverPrefix, driverPrefix + uuid, ""},
+	} {
+		var all []string
+		for _, m := range rpcschema.Default().Methods() {
+			all = append(all, m.Name)
+		}
+		member := ""
+		if c.volumePrefix != "" {
+			member = `"volume_nqn_prefix":"` + c.volumePrefix + `",`
+		}
+		tenant := `[{"name":"team","own":true,"quota":{},"used":{},"lvstores":["lvs0"],"bdevs":[],"nqn_prefixes":` + c.prefixes + `,` + member +
+			`"iqn_prefixes":[],"key_prefixes":[],"addresses":["127.0.0.1"],"hosts":["nqn.*"],"allow":[]}]`
+		rpc := spdkrpc.NewClient(&answering{Caller: w.socket, method: tenantsMethod, result: tenant})
+		p, err := PlanExport(t.Context(), rpc, Request{Volume: "lvs0/v0", NQN: c.requested, Hosts: []string{hostA}, Listen: []Portal{here}, Allowed: all})
+		if c.refusal != "" {
+			require.ErrorIs(t, err, ErrRefused, c)
+			assert.ErrorContains(t, err, c.refusal)
+			continue
+		}
+		require.NoError(t, err, c)
+		assert.Equal(t, c.nqn, p.NQN)
+	}
+}

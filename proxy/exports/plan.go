@@ -89,6 +89,12 @@ func (t target) plan(r Request, s state) (*Plan, error) {
 	sub := exporting(s.subsystems, v)
 	p := &Plan{Volume: v.name, NQN: r.nqn(v.uuid), volume: v, hosts: r.Hosts, anyHost: r.AnyHost, key: r.Key != nil}
 	if sub == nil {
+		if r.NQN == "" {
+			var err error
+			if p.NQN, err = s.may.newNQN(v); err != nil {
+				return nil, err
+			}
+		}
 		return p, t.planNew(p, r, s)
 	}
 	requested := r.NQN

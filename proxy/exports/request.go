@@ -42,7 +42,7 @@ type Request struct {
 	Volume string // LVSTORE/LVOL or UUID
 	// NQN is the NQN of the subsystem. If it ends with a colon, the volume's UUID is appended. If
 	// it is empty, an existing export keeps its NQN, and the NQN of a new export is derived from
-	// the volume's UUID.
+	// the volume's UUID and, if the user has a tenant, from the prefix that the tenant may use.
 	NQN     string
 	Serial  string // if empty, derived from the volume's UUID
 	Hosts   []string

@@ -53,7 +53,7 @@ func (c *Client) BdevNVMeApplyFirmware(ctx context.Context, params BdevNVMeApply
 //   - -95: The target does not support this
 //   - -34: There are more bdevs than `max_bdevs`
 //   - -22: Invalid name, address, NQN, time or number, or a parameter that does not fit the controller with that name
-//   - -19: There is no controller at this address that the target can use. Over PCIe, the address is wrong, or the kernel driver still has the device
+//   - -19: There is no controller at this address that the target can use. Over PCIe, the address is wrong, or the kernel driver still has the device. To unbind it from the kernel driver, run SPDK's `scripts/setup.sh` on the server, with the address in `PCI_ALLOWED`
 //   - -17: A controller with this address and host NQN is attached
 //   - -12: Out of memory
 //   - -5: The controller could not be reached
@@ -94,7 +94,8 @@ func (c *Client) BdevNVMeCUSEUnregister(ctx context.Context, params BdevNVMeCUSE
 // of its paths.
 //
 // The parameters other than `name` select paths; a path must match all the given parameters. When the last path
-// is removed, the bdevs are removed, too.
+// is removed, the bdevs are removed, too, with the lvstores and volumes on them. Data on the device does not
+// change.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded

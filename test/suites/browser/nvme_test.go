@@ -23,6 +23,9 @@ func (d *nvmeDevices) any() bool {
 	return len(d.attached) > 0
 }
 
+// kernelDevice is the PCI address of a device that the kernel driver still has.
+const kernelDevice = "0000:5f:00.0"
+
 // nvmeRequest returns the request to send to the simulated target instead of a request about NVMe
 // devices.
 func (r *relayed) nvmeRequest(m message, text json.RawMessage) json.RawMessage {
@@ -37,6 +40,8 @@ func (r *relayed) nvmeRequest(m message, text json.RawMessage) json.RawMessage {
 		return text
 	}
 	switch {
+	case m.Method == "bdev_nvme_attach_controller" && m.Params.TrAddr == kernelDevice:
+		return replace("bdev_null_delete", object{"name": "no such bdev"}) // fails with the same code, -19
 	case m.Method == "bdev_nvme_attach_controller":
 		if d.attached == nil {
 			d.attached = map[string]string{}
@@ -95,6 +100,10 @@ func TestNVMeDeviceLifecycle(t *testing.T) {
 	p.fill("PCI address", "5e")
 	p.has("A PCI address such as 0000:5e:00.0")
 	assert.True(t, eval[bool](p, submits+`.disabled`))
+	p.fill("PCI address", kernelDevice)
+	p.submit()
+	p.has("the kernel driver still has the device. To unbind it from the kernel driver, run SPDK's scripts/setup.sh on the server, with the address in PCI_ALLOWED")
+	p.has("SPDK: No such device, code -19")
 	p.fill("PCI address", "0000:5e:00.0")
 	p.has("its scripts/setup.sh unbinds it from the kernel")
 	p.submit()
@@ -125,6 +134,19 @@ func TestNVMeDeviceLifecycle(t *testing.T) {
 	p.has("Created the lvstore fast")
 	p.show("storage?id=nvme0n1")
 	p.until(panelText + `.includes("lvstore fast")`)
+	for _, name := range []string{"a", "b"} {
+		w.call(t, "bdev_lvol_create", object{"lvs_name": "fast", "lvol_name": name, "size_in_mib": 8, "thin_provision": true})
+	}
+	w.call(t, "nvmf_create_subsystem", object{"nqn": serverNQN, "serial_number": "b"})
+	w.call(t, "nvmf_subsystem_add_ns", object{"nqn": serverNQN, "namespace": object{"bdev_name": "fast/b"}})
+	p.show("explorer?method=bdev_nvme_detach_controller")
+	p.fill("name", "nvme0")
+	p.press("Call…")
+	p.has("The lvstore fast and 2 volumes in it disappear: a, b. Their data stays on nvme0n1")
+	p.has("Hosts may use b, and would lose the data that they have not written yet: withdraw the export first.")
+	p.press("Cancel")
+	w.call(t, "nvmf_delete_subsystem", object{"nqn": serverNQN})
+	p.show("storage?id=nvme0n1")
 	p.press("Delete the lvstore")
 	p.fill("To confirm, type fast", "fast")
 	p.submit()

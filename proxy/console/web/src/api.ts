@@ -25,7 +25,7 @@ export type ErrorKind = "denied" | "invalid" | "busy" | "unreachable" | "spdk" |
 
 // CallError describes a failed call, with the error from the proxy or SPDK.
 export class CallError extends Error {
-  constructor(message: string, readonly kind: ErrorKind, readonly code = 0, readonly status = 0, readonly text = "") {
+  constructor(message: string, readonly kind: ErrorKind, readonly code = 0, readonly status = 0, readonly text = "", readonly method = "") {
     super(message);
   }
 }
@@ -85,14 +85,14 @@ function parsed(text: string) {
 }
 
 // failure returns the error in a response without a result.
-function failure(status: number, text: string): CallError {
+function failure(status: number, text: string, method = ""): CallError {
   let message = text.trim().slice(0, 500), code = 0;
   try {
     const body = JSON.parse(text);
     message = body.error?.message ?? body.message ?? message;
     code = body.error?.code ?? 0;
   } catch { /* plain text */ }
-  return new CallError(message || `status ${status}`, kinds[status] ?? "spdk", code, status, text);
+  return new CallError(message || `status ${status}`, kinds[status] ?? "spdk", code, status, text, method);
 }
 
 let id = 0;
@@ -110,9 +110,9 @@ export async function callText(method: string, params: string, signal?: AbortSig
   const response = await request("/", { method: "POST", body, headers: { "Content-Type": "application/json" }, signal });
   const text = await textOf(response);
   if (response.status === 401) ended();
-  const error = response.status !== 200 ? failure(response.status, text) : undefined;
+  const error = response.status !== 200 ? failure(response.status, text, method) : undefined;
   const answer = error ? {} : parsed(text);
-  const refused = error ?? (answer.error && new CallError(answer.error.message, "spdk", answer.error.code, 200, text));
+  const refused = error ?? (answer.error && new CallError(answer.error.message, "spdk", answer.error.code, 200, text, method));
   answered(method, refused);
   if (refused) throw refused;
   return { text, result: answer.result, milliseconds: performance.now() - start };

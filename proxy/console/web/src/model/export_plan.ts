@@ -44,7 +44,14 @@ const refuse = (text: string): never => { throw new Refusal(`${text}. Nothing wa
 
 const fullNQN = (nqn: string, v: Exported) => (nqn.endsWith(":") ? nqn + v.uuid : nqn);
 
-export const defaultNQN = (v: { uuid: string }) => uuidPrefix + v.uuid;
+// defaultNQN returns the NQN for a new export, as newNQN does in proxy/exports, or "" if the user must choose one.
+export function defaultNQN({ volume, tenants }: ExportState): string {
+  const own = tenants.find((t) => t.own), prefix = own?.volume_nqn_prefix;
+  if (prefix && prefix !== driverPrefix) return prefix + volume.uuid;
+  if (own?.nqn_prefixes.length === 1) return own.nqn_prefixes[0] + volume.uuid;
+  return own?.nqn_prefixes.length === 0 && prefix ? "" : uuidPrefix + volume.uuid;
+}
+
 export const defaultSerial = (v: { uuid: string }) => v.uuid.replaceAll("-", "").slice(0, 20);
 
 // hasHostKeys reports whether a release authenticates hosts: it has the capability ChangesHostKeys in rpcschema/capability.go.
@@ -77,7 +84,8 @@ export function planExport(r: Request, s: ExportState): Plan {
   const v = s.volume;
   if (s.offeredBy) refuse(`${s.offeredBy} offers ${v.name} already: the users of both would overwrite each other's data`);
   const sub = exporting(s.subsystems, v), requested = fullNQN(r.nqn, v);
-  const p: Plan = { volume: v, nqn: requested || uuidPrefix + v.uuid, steps: [], warnings: [], portals: [], hosts: r.hosts, anyHost: r.anyHost, authenticates: !!r.key };
+  const p: Plan = { volume: v, nqn: requested || defaultNQN(s), steps: [], warnings: [], portals: [], hosts: r.hosts, anyHost: r.anyHost, authenticates: !!r.key };
+  if (!sub && !p.nqn) refuse(`Your tenant can export ${v.name} only as ${driverPrefix}${v.uuid}, which is a name of the CSI driver's exports: if Kubernetes has no PersistentVolume for the volume, enter ${driverPrefix} as the NQN`);
   if (!sub) planNew(p, r, s);
   else {
     checkNamed(sub, v, requested);

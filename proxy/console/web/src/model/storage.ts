@@ -113,6 +113,7 @@ export interface Volume {
 // A Disk is a bdev that is not a logical volume.
 export interface Disk {
   name: string;
+  uuid: string;
   product: string;
   size: number;
   blockSize: number;
@@ -260,7 +261,7 @@ function diskOf(b: Bdev, stores: Store[], exports: Export[]): Disk {
   const d = b.driver_specific, nvme = Array.isArray(d?.nvme) ? d.nvme[0] : d?.nvme;
   const suffix = `n${nvme?.ns_data?.id}`;
   return {
-    name: b.name, product: b.product_name ?? "", size: b.block_size * b.num_blocks, blockSize: b.block_size,
+    name: b.name, uuid: b.uuid ?? "", product: b.product_name ?? "", size: b.block_size * b.num_blocks, blockSize: b.block_size,
     origin: d?.aio?.filename ?? d?.uring?.filename ?? nvme?.pci_address ?? (nvme?.trid ? `${address(nvme.trid)} ${nvme.trid.subnqn ?? ""}`.trim() : ""),
     model: [nvme?.ctrlr_data?.model_number, nvme?.ctrlr_data?.serial_number].filter(Boolean).join(", "),
     controller: nvme && b.name.endsWith(suffix) ? b.name.slice(0, -suffix.length) : "",

@@ -44,6 +44,14 @@ function planOf(w: Written, s: ExportState): { plan: Plan | null; request?: Requ
   } catch (e) { return { plan: null, problem: e as Error }; }
 }
 
+// prefixesOf says with what the NQNs of the user's tenant begin.
+function prefixesOf(s: ExportState): string {
+  const name = session.value?.tenant, own = s.tenants.find((t) => t.own);
+  if (!name) return "";
+  const list = own ? [...own.nqn_prefixes, own.volume_nqn_prefix ?? ""].filter((p) => p) : [];
+  return list.length > 0 ? ` The NQNs of tenant ${name} begin with ${list.join(", ")}.` : ` The NQNs of tenant ${name} begin with its prefix, which a refusal names.`;
+}
+
 // ExportVolume exports a volume or, if the volume is already exported, adds what is missing.
 export function ExportVolume({ volume: v, onClose }: { volume: Volume; onClose: () => void }) {
   const [state, setState] = useState<ExportState | null>(null);
@@ -73,7 +81,7 @@ export function ExportVolume({ volume: v, onClose }: { volume: Volume; onClose: 
         {!reportsANA(sub) && <Alert level="warn">This export has no ANA reporting: no snapshot of the volume is possible while a host is connected.</Alert>}
         {sub.nqn.startsWith(driverPrefix) && <Field label="To change an export of the CSI driver, type its NQN">{(f) => <input {...f} class="mono" value={w.nqn} autocomplete="off" spellcheck={false} onInput={(e) => put({ nqn: e.currentTarget.value })} />}</Field>}
       </> : <>
-        <Field label="NQN" hint={session.value?.tenant ? `The NQNs of tenant ${session.value.tenant} begin with its prefix, which a refusal names. If the value ends with a colon, the volume's UUID follows.` : "Empty for the NQN shown. If the value ends with a colon, the volume's UUID follows."}>{(f) => <input {...f} class="mono" value={w.nqn} placeholder={defaultNQN(state.volume)} autocomplete="off" spellcheck={false} onInput={(e) => put({ nqn: e.currentTarget.value })} />}</Field>
+        <Field label="NQN" hint={`${defaultNQN(state) ? "Empty for the NQN shown. " : ""}If the value ends with a colon, the volume's UUID follows.${prefixesOf(state)}`}>{(f) => <input {...f} class="mono" value={w.nqn} placeholder={defaultNQN(state)} autocomplete="off" spellcheck={false} onInput={(e) => put({ nqn: e.currentTarget.value })} />}</Field>
         <Field label="Serial number" hint="Hosts show it. Empty for the number shown, the first 20 digits of the UUID.">{(f) => <input {...f} class="mono" value={w.serial} placeholder={defaultSerial(state.volume)} maxLength={20} autocomplete="off" spellcheck={false} onInput={(e) => put({ serial: e.currentTarget.value })} />}</Field>
       </>}
       <Hosts w={w} put={put} adding={!!sub} />

@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Answer, CallError, callText } from "../api";
 import * as format from "../format";
+import { removesStores } from "../model/disks";
 import { Method, destructive, resolve } from "../model/document";
 import * as snippet from "../model/snippets";
 import { inventoryStale } from "../model/storage";
@@ -12,6 +13,7 @@ import { AnswerView } from "../ui/answer";
 import { Alert, Button, Code, Dialog, Failure, Field, MethodName, Rich, Tabs } from "../ui/parts";
 import { EntryField } from "./entry";
 import { ParamsEditor, problemsOf } from "./params_editor";
+import { LostStores } from "./storage_actions";
 
 type Entries = { [name: string]: Entry };
 
@@ -127,14 +129,17 @@ export function MethodView({ method: m, lacking }: { method: Method; lacking: bo
 
 function Confirm({ method: m, entries, params, onClose, onConfirm }: { method: Method; entries: Entries; params: string; onClose: () => void; onConfirm: () => void }) {
   const harsh = destructive(m.name), name = objectName(m, entries);
+  const removes = removesStores(m.name);
   const [typed, setTyped] = useState("");
+  const [read, setRead] = useState(!removes);
   return (
     <Dialog title={`Confirm ${m.name}`} onClose={onClose}>
       <form onSubmit={(e) => { e.preventDefault(); onConfirm(); }}>
         <Alert level={harsh ? "warn" : "info"}>{m.summary} {harsh ? "Data or connections may be lost, and there is no way back." : "The call changes the target."}</Alert>
+        {removes && <LostStores method={m.name} params={JSON.parse(params || "{}")} onRead={() => setRead(true)} />}
         <pre class="called" tabIndex={0}>{m.name} {params}</pre>
         {harsh && <Field label={`To confirm, type ${name}`}>{(f) => <input {...f} value={typed} autocomplete="off" spellcheck={false} onInput={(e) => setTyped(e.currentTarget.value)} />}</Field>}
-        <footer><Button onClick={onClose}>Cancel</Button><Button type="submit" kind={harsh ? "danger" : "primary"} disabled={harsh && typed !== name}>Make the call</Button></footer>
+        <footer><Button onClick={onClose}>Cancel</Button><Button type="submit" kind={harsh ? "danger" : "primary"} disabled={!read || harsh && typed !== name}>Make the call</Button></footer>
       </form>
     </Dialog>
   );

@@ -2,11 +2,11 @@
 import { useEffect, useState } from "preact/hooks";
 import * as format from "../format";
 import { can } from "../model/session";
-import { isUnused, removal } from "../model/disks";
-import { Disk, Inventory, Store, Volume, capacity, inventoryError, readInventory } from "../model/storage";
+import { Removal, disksLost, inMemory, isUnused, removal, storesLost } from "../model/disks";
+import { Disk, Inventory, Store, Volume, capacity, inventory, inventoryError, readInventory } from "../model/storage";
 import { useCell } from "../state";
 import { ActionForm, Confirm, NameInput } from "../ui/action_form";
-import { Field } from "../ui/parts";
+import { Alert, Field } from "../ui/parts";
 
 const MiB = 1048576;
 const clusterSizes = [1, 4, 16, 64]; // MiB; 4 is SPDK's default
@@ -48,6 +48,8 @@ export function RenameStore({ store, stores, volumes, onClose }: { store: Store;
 
 const named = 8; // maximum number of volumes that a dialog names
 
+const list = (of: Volume[]) => of.slice(0, named).map((v) => v.name).join(", ") + (of.length > named ? ` and ${format.count(of.length - named)} more` : "");
+
 // DeleteStore deletes an lvstore. It first reads the inventory again, because the dialog must name the volumes that would be lost.
 export function DeleteStore({ store, all, onClose, onDone }: { store: Store; all: Inventory; onClose: () => void; onDone: () => void }) {
   const [typed, setTyped] = useState("");
@@ -55,7 +57,6 @@ export function DeleteStore({ store, all, onClose, onDone }: { store: Store; all
   const failed = useCell(inventoryError);
   useEffect(() => { void readInventory().then(() => setCurrent(true)); }, []);
   const own = all.volumes.filter((v) => v.store === store.name), exported = own.filter((v) => v.exports.length > 0);
-  const list = (of: Volume[]) => of.slice(0, named).map((v) => v.name).join(", ") + (of.length > named ? ` and ${format.count(of.length - named)} more` : "");
   return (
     <ActionForm title={`Delete the lvstore ${store.name}`} action="Delete" danger ready={typed === store.name && exported.length === 0 && current && !failed} method="bdev_lvol_delete_lvstore" params={{ uuid: store.uuid }}
       onClose={onClose} onDone={onDone} done={`Deleted the lvstore ${store.name}`}
@@ -64,6 +65,37 @@ export function DeleteStore({ store, all, onClose, onDone }: { store: Store; all
           `The lvstore is empty. ${store.base_bdev} stays, unused.`}>
       {exported.length === 0 && <Confirm name={store.name} typed={typed} onInput={setTyped} />}
     </ActionForm>
+  );
+}
+
+// LostStores names the lvstores and volumes that disappear with a call. It reads the inventory again, and then calls onRead.
+export function LostStores({ method, params, onRead }: Removal & { onRead: () => void }) {
+  const [current, setCurrent] = useState(false);
+  const all = useCell(inventory), failed = useCell(inventoryError);
+  useEffect(() => { void readInventory().then(() => { setCurrent(true); onRead(); }); }, []);
+  if (failed) return <Alert level="warn">Which volumes disappear with this call cannot be read: {failed.message}</Alert>;
+  if (!current || !all) return <Alert level="info">Reading which volumes disappear with this call…</Alert>;
+  const lost = storesLost({ method, params }, all);
+  const lists = ["bdev_lvol_get_lvstores", "bdev_get_bdevs", "nvmf_get_subsystems"].filter((m) => all.refused.includes(m));
+  const used = disksLost({ method, params }, all).filter((d) => d.claimed && !lost.some((s) => s.base_bdev === d.name));
+  return (
+    <>
+      {lists.length > 0 && <Alert level="warn">Your roles do not permit {lists.join(", ")}: volumes or exports may be missing here.</Alert>}
+      {used.map((d) => <Alert key={d.name} level="warn">Another bdev of the target uses {d.name}.</Alert>)}
+      {lost.map((s) => <LostStore key={s.uuid} store={s} all={all} deleted={method === "bdev_lvol_delete_lvstore"} />)}
+    </>
+  );
+}
+
+function LostStore({ store, all, deleted }: { store: Store; all: Inventory; deleted: boolean }) {
+  const own = all.volumes.filter((v) => v.store === store.name), exported = own.filter((v) => v.exports.length > 0);
+  const lost = deleted || all.disks.some((d) => d.name === store.base_bdev && inMemory(d));
+  if (own.length === 0) return <Alert level="warn">The lvstore {store.name} disappears. {all.refused.includes("bdev_get_bdevs") ? "" : "It is empty."}</Alert>;
+  return (
+    <Alert level="warn">
+      The lvstore {store.name} and {format.plural(own.length, "volume")} in it disappear: {list(own)}. {lost ? "Their data is lost. " : `Their data stays on ${store.base_bdev}: attached again, it has the same volumes, but their exports must be made again. `}
+      {exported.length > 0 && `Hosts may use ${list(exported)}, and would lose the data that they have not written yet: withdraw the ${exported.length === 1 ? "export" : "exports"} first.`}
+    </Alert>
   );
 }
 
@@ -105,7 +137,7 @@ export function removable(d: Disk, all: Inventory): boolean {
 export function RemoveDisk({ disk, all, onClose, onDone }: { disk: Disk; all: Inventory; onClose: () => void; onDone: () => void }) {
   const [typed, setTyped] = useState("");
   const { method, name } = removal(disk)!, others = siblings(disk, all).filter((d) => d !== disk);
-  const memory = ["Malloc disk", "Null disk"].includes(disk.product);
+  const memory = inMemory(disk);
   return (
     <ActionForm title={`Remove ${disk.name}`} action="Remove" danger ready={typed === disk.name} method={method} params={{ name }} onClose={onClose} onDone={onDone} done={`Removed ${disk.name}`}
       effect={<>{memory ? `${disk.name} exists only in the target's memory: its data is lost.` : `The target forgets ${disk.name}. Nothing on it changes, and it can be attached again.`}{others.length > 0 && ` With it go ${others.map((d) => d.name).join(", ")} of the same controller.`}</>}>

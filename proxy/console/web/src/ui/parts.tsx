@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { CallError } from "../api";
+import { document_ } from "../model/document";
 import { announce, dismiss, notes, notify, said, useCell } from "../state";
 import { percent } from "../format";
 
@@ -90,7 +91,7 @@ export function ErrorNote({ error, retry }: { error: Error; retry?: () => void }
   return <Alert level="bad" action={retry && <Button icon="refresh" onClick={retry}>Retry</Button>}><Failure error={error} /></Alert>;
 }
 
-// meanings contains explanations of SPDK's error codes.
+// meanings contains explanations of SPDK's error codes, for methods whose schema does not explain them.
 const meanings: Record<number, string> = {
   [-1]: "The target is not in the state that this call needs.",
   [-2]: "There is no such object.",
@@ -102,11 +103,18 @@ const meanings: Record<number, string> = {
   [-95]: "The target does not support this.",
 };
 
+// meaningOf explains a code that SPDK returned. Codes up to -1000 are JSON-RPC's and the proxy's: their messages explain themselves.
+function meaningOf({ kind, code, method }: CallError): string | undefined {
+  if (kind !== "spdk" || code >= 0 || code <= -1000) return undefined;
+  const said = document_.value?.methods.find((m) => m.name === method)?.errors?.find((e) => e.code === code)?.message;
+  return said ? `${said}.` : meanings[code];
+}
+
 // Failure shows why a call failed: an explanation, and the message from SPDK or the proxy.
 export function Failure({ error }: { error: Error }) {
-  const { kind, code } = error instanceof CallError ? error : { kind: "network", code: 0 };
-  const meaning = kind === "spdk" ? meanings[code] : undefined;
-  return <>{kind === "denied" ? "Refused: " : ""}{meaning ? `${meaning} ` : ""}{meaning ? <span class="faint">SPDK: {error.message}, code {code}</span> : error.message}</>;
+  if (!(error instanceof CallError)) return <>{error.message}</>;
+  const meaning = meaningOf(error);
+  return <>{error.kind === "denied" ? "Refused: " : ""}{meaning ? <><Rich text={meaning} /> <span class="faint">SPDK: {error.message}, code {error.code}</span></> : error.message}</>;
 }
 
 // Ends shows a name. If the name does not fit, its middle is omitted, because names such as NQNs differ at their ends.
@@ -222,9 +230,9 @@ export function Announcements() {
   return (
     <>
       <div class="unseen" role="status" aria-live="polite">{useCell(said)}</div>
-      <div class="notes">
+      <aside class="notes" aria-label="Messages">
         {list.map((n) => <div key={n.id} class={n.bad ? "note bad" : "note"}><span class="grow">{n.text}</span><Button icon="close" kind="quiet" label="Dismiss" onClick={() => dismiss(n.id)} /></div>)}
-      </div>
+      </aside>
     </>
   );
 }
