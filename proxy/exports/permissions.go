@@ -110,9 +110,9 @@ func (p *permissions) setTenants(reported []spdkrpc.ProxyTenant) error {
 	return nil
 }
 
-// newNQN returns the NQN for a new export of a volume. If the user's tenant determines a prefix, the
-// NQN begins with it. If the tenant may choose from several, newNQN returns the NQN for users without
-// a tenant, and check returns the error that lists them.
+// newNQN returns the NQN for a new export of a volume. If the user's tenant determines a prefix,
+// the NQN begins with it. If the tenant may choose from several, newNQN returns the NQN for users
+// without a tenant, and check returns the error that lists them.
 func (p *permissions) newNQN(v volume) (string, error) {
 	own, nqn := p.own, rpcschema.UUIDPrefix+v.uuid
 	switch {

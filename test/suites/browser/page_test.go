@@ -70,7 +70,7 @@ func newPageAt(t *testing.T, w *testbed, more ...chromedp.ExecAllocatorOption) *
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(cancel)
-	ctx, timeout := context.WithTimeout(ctx, 5*limit)
+	ctx, timeout := context.WithTimeout(ctx, 10*limit)
 	t.Cleanup(timeout)
 	p := &page{t: t, ctx: ctx, testbed: w}
 	require.NoError(t, chromedp.Do(ctx))
