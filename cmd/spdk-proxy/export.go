@@ -86,7 +86,7 @@ Exit codes: those of spdk-proxy call.`,
 			if reason := p.Unpredicted(); dryRun && reason != "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "note: it is unknown whether this user belongs to a tenant (%s). If so, the proxy may refuse these calls\n", reason)
 			}
-			if err := runPlan(ctx, cmd, p, dryRun); err != nil || dryRun {
+			if err := runPlan(ctx, cmd, p, dryRun, "is already exported in this way"); err != nil || dryRun {
 				return err
 			}
 			if err := p.Verify(ctx, client); err != nil {
@@ -146,7 +146,7 @@ Exit codes: those of spdk-proxy call.`,
 			if err != nil {
 				return misused(err)
 			}
-			return runPlan(ctx, cmd, p, dryRun)
+			return runPlan(ctx, cmd, p, dryRun, "has no such export, or none that this user may see")
 		},
 	}
 	o.addTo(cmd)
@@ -241,15 +241,16 @@ func misused(err error) error {
 	return err
 }
 
-// runPlan prints a plan and then, unless dryRun is set, makes its calls.
-func runPlan(ctx context.Context, cmd *cobra.Command, p *exports.Plan, dryRun bool) error {
+// runPlan prints a plan and then, unless dryRun is set, makes its calls. nothing describes the
+// volume if the plan is empty.
+func runPlan(ctx context.Context, cmd *cobra.Command, p *exports.Plan, dryRun bool, nothing string) error {
 	out, errOut := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	for _, w := range p.Warnings {
 		fmt.Fprintf(errOut, "warning: %s\n", w)
 	}
 	switch {
 	case len(p.Steps) == 0:
-		fmt.Fprintf(out, "nothing to do for %s\n", p.Volume)
+		fmt.Fprintf(out, "nothing to do: %s %s\n", p.Volume, nothing)
 	case dryRun:
 		fmt.Fprintln(out, "these calls would be made (dry run):")
 	default:

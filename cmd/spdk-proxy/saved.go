@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"text/tabwriter"
 	"time"
@@ -37,13 +39,18 @@ files that were set aside, which the service never deletes:
 	}
 	cmd.PersistentFlags().StringVar(&dir, "dir", "", "directory of the saved configurations (target.save.dir; default: "+savedName+" in the state directory of the service)")
 	selected.addTo(cmd.PersistentFlags())
-	open := func() (*persist.Folder, error) {
-		if dir == "" {
-			dir = filepath.Join(selected.StateDirectory(), savedName)
-		}
+	create := func() (*persist.Folder, error) {
+		dir = cmp.Or(dir, filepath.Join(selected.StateDirectory(), savedName))
 		return persist.OpenFolder(dir, 1000)
 	}
-	cmd.AddCommand(savedList(open), savedDiff(open), savedUse(open), savedPrepare(open), savedFetch())
+	open := func() (*persist.Folder, error) {
+		dir = cmp.Or(dir, filepath.Join(selected.StateDirectory(), savedName))
+		if err := persist.CheckFolder(dir); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("there are no saved configurations in %s: run this command on the proxy's host, with --dir if target.save.dir names another directory", dir)
+		}
+		return create()
+	}
+	cmd.AddCommand(savedList(open), savedDiff(open), savedUse(open), savedPrepare(create), savedFetch())
 	return cmd
 }
 

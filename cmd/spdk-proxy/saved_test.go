@@ -173,3 +173,15 @@ func TestPrepareCopiesForAnotherUser(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, string(current), string(text))
 }
+
+// A directory that does not exist is reported, and not created: the command may run on the wrong
+// host.
+func TestSavedCommandsCreateNoDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "target")
+	for _, args := range [][]string{{"list"}, {"diff"}, {"use", "current.json"}} {
+		o := run(t, "", append([]string{"saved", "--dir", dir}, args...)...)
+		assert.Equal(t, exitFailed, o.code, args)
+		assert.Contains(t, o.stderr, "there are no saved configurations in "+dir+": run this command on the proxy's host, with --dir if")
+		assert.NoDirExists(t, dir)
+	}
+}

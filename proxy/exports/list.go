@@ -123,6 +123,9 @@ func JSON(exports []Export) ([]byte, error) {
 
 // Table formats exports for people. If connections is set, it includes the connected hosts.
 func Table(exports []Export, connections bool) string {
+	if len(exports) == 0 {
+		return "the target has no export over NVMe-oF that this user may see\n"
+	}
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) {

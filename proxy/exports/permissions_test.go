@@ -120,6 +120,16 @@ func (r *recording) Call(ctx context.Context, method string, params, result any)
 	return r.Caller.Call(ctx, method, params, result)
 }
 
+// A tenant's user who sees no listener is told which addresses the tenant may use.
+func TestRefusalNamesTheTenantsAddresses(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	tenant := `[{"name":"team","own":true,"quota":{},"used":{},"lvstores":["lvs0"],"bdevs":[],"nqn_prefixes":["nqn.2024-01.com.example:a-"],"iqn_prefixes":[],"key_prefixes":[],"addresses":["192.0.2.1:4420","192.0.2.2"],"hosts":["nqn.*"],"allow":[]}]`
+	rpc := spdkrpc.NewClient(&answering{Caller: w.socket, method: tenantsMethod, result: tenant})
+	_, err := PlanExport(t.Context(), rpc, Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Allowed: []string{tenantsMethod}})
+	require.ErrorIs(t, err, ErrRefused)
+	assert.ErrorContains(t, err, "name an address of tenant team (--listen): 192.0.2.1:4420, 192.0.2.2. Nothing was changed")
+}
+
 // Without an NQN in the request, a tenant's export gets one that the tenant may use, if its
 // configuration determines the prefix. The CSI driver's prefix is never used without being named.
 func TestNQNOfATenantsExport(t *testing.T) {

@@ -276,6 +276,9 @@ func (p *Plan) listenAt(r Request, s state, sub *spdkrpc.NVMfSubsystem) error {
 	case len(p.portals) == 0 && len(all) > 0:
 		return refuse("the target listens only at addresses of tenants to which volume %s does not belong: name an address of the storage server (--listen ADDRESS:4420)", s.volume.name)
 	case len(p.portals) == 0:
+		if own := s.may.own; own != nil && len(own.Addresses) > 0 {
+			return refuse("this user sees no address at which the target listens: name an address of tenant %s (--listen): %s", own.Name, strings.Join(own.Addresses, ", "))
+		}
 		return refuse("this user sees no address at which the target listens: name an address of the storage server (--listen ADDRESS:4420)")
 	}
 	return nil

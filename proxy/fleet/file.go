@@ -97,7 +97,7 @@ func (s *Server) check() error {
 	case s.URL == "":
 		return errors.New("url is missing, such as https://storage1:9009")
 	case (s.User == "") != (s.PasswordFile == ""):
-		return errors.New("user and password_file go together: set both, or use token_file or cert_file")
+		return errors.New("user and password_file go together: set both for the server or both under defaults, or use token_file or cert_file")
 	case s.User != "" && s.TokenFile != "":
 		return errors.New("set either token_file, or user with password_file")
 	case s.KeyFile != "" && s.CertFile == "":

@@ -159,6 +159,9 @@ func (p Page) Status(s *Status) string {
 			reason = "the user's roles do not permit it"
 		}
 		line("", "? not shown, because "+reason+": "+strings.Join(methods, ", "))
+		if s.mayNot(tenantsMethod) {
+			line("", "? if the user has a tenant, only what belongs to the tenant is counted: a role that allows "+tenantsMethod+" shows the tenant")
+		}
 	}
 	if own != nil {
 		line("", "")
@@ -167,6 +170,9 @@ func (p Page) Status(s *Status) string {
 	}
 	return b.String()
 }
+
+// tenantsMethod is the proxy's method that reports tenants.
+const tenantsMethod = "spdkgate_get_tenants"
 
 // mayNot reports whether the user may not call a method that the status needs.
 func (s *Status) mayNot(method string) bool {

@@ -49,6 +49,15 @@ This is all that belongs to tenant red.
 Load and connections of the whole target are shown only to users without a tenant.
 `
 
+// If the user may not read tenants, the page does not claim to show the whole target.
+func TestStatusSaysThatATenantMayBeUnknown(t *testing.T) {
+	f := reading()
+	f.Failures = []figures.Failure{{Method: tenantsMethod, Err: &spdkrpc.Error{Method: tenantsMethod, Kind: spdkrpc.Denied}}}
+	s, err := NewStatus(f, "")
+	require.NoError(t, err)
+	assert.Contains(t, Page{}.Status(s), "? if the user has a tenant, only what belongs to the tenant is counted: a role that allows spdkgate_get_tenants shows the tenant\n")
+}
+
 // A tenant's page shows the tenant's usage and quota. It lists data as missing only if the user's
 // roles deny it.
 func TestTenantScreenShowsUsageAndQuota(t *testing.T) {

@@ -147,6 +147,12 @@ function planChange(p: Plan, r: Request, s: ExportState, sub: Subsystem) {
   warn(p, r, s, others.length + r.hosts.length);
 }
 
+// tenantAddresses lists the addresses that the user's tenant may use, or is "".
+export function tenantAddresses(s: ExportState): string {
+  const own = s.tenants.find((t) => t.own);
+  return own && own.addresses.length > 0 ? `tenant ${own.name}: ${own.addresses.join(", ")}` : "";
+}
+
 // listenAt chooses the addresses at which hosts connect.
 function listenAt(p: Plan, r: Request, s: ExportState, sub?: Subsystem) {
   const add = (list: Portal[]) => p.portals.push(...known(list).filter((at, i, all) => !p.portals.some((o) => samePortal(o, at)) && all.findIndex((o) => samePortal(o, at)) === i));
@@ -157,7 +163,7 @@ function listenAt(p: Plan, r: Request, s: ExportState, sub?: Subsystem) {
   const offered = targetPortals(s);
   add(offered.filter((at) => foreignTenants(at, s).length === 0));
   if (p.portals.length === 0 && offered.length > 0) refuse(`The target listens only at addresses of tenants to which ${s.volume.name} does not belong: choose or name an address`);
-  if (p.portals.length === 0) refuse("You see no address at which the target listens: name an address of the storage server");
+  if (p.portals.length === 0) refuse(`You see no address at which the target listens: name an address of ${tenantAddresses(s) || "the storage server"}`);
 }
 
 const known = (list: Portal[]) => list.filter((at) => at.transport === "TCP" || at.transport === "RDMA");

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import * as format from "../format";
 import { ExportState, Incomplete, Portal, connectCommands, driverPrefix, exporting, foreignTenants, parsePortal, portalText, portalsOf, readExportState, reportsANA, samePortal } from "../model/exports";
-import { Key, Plan, Request, anyNQN, asExport, defaultNQN, defaultSerial, planExport, targetPortals, verify } from "../model/export_plan";
+import { Key, Plan, Request, anyNQN, asExport, defaultNQN, defaultSerial, planExport, targetPortals, tenantAddresses, verify } from "../model/export_plan";
 import { session } from "../model/session";
 import { Volume, inventory } from "../model/storage";
 import { useCell } from "../state";
@@ -119,7 +119,7 @@ function Addresses({ w, put, state, taken }: Part & { state: ExportState; taken:
     <fieldset class="group"><legend>Addresses</legend>
       {taken.length > 0 && <p class="hint">Hosts connect at {taken.map(portalKey).join(", ")}.</p>}
       {fresh.map((p) => <label key={portalKey(p)} class="check"><input type="checkbox" checked={chosen(p)} onChange={(e) => toggle(p, e.currentTarget.checked)} /> {portalKey(p)}{foreign(p).length > 0 && ` (tenant ${foreign(p).join(", ")})`}</label>)}
-      {offered.length === 0 && <p class="hint">You see no address at which the target listens.</p>}
+      {offered.length === 0 && <p class="hint">You see no address at which the target listens.{tenantAddresses(state) && ` Addresses of ${tenantAddresses(state)}.`}</p>}
       <Field label="Other addresses of the storage server" hint="Such as 192.0.2.11:4420 or [2001:db8::11]:4420, with spaces between several.">{(f) => (
         <div class="joined"><input {...f} class="mono" value={w.other} autocomplete="off" spellcheck={false} onInput={(e) => put({ other: e.currentTarget.value })} />
           <select aria-label="Transport" value={w.transport} onChange={(e) => put({ transport: e.currentTarget.value })}><option>TCP</option><option>RDMA</option></select></div>)}</Field>
