@@ -14,10 +14,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// In this test, a tenant writes an lvstore into its volume. The lvstore contains a clone of another
-// tenant's volume, under a UUID that previously belonged to one of the first tenant's volumes. Even
-// if the configuration accepts that the target loads the lvstore, the clone belongs to no tenant,
-// and tenants' calls that name the clone are refused.
+// A tenant writes an lvstore to its volume. The lvstore contains a clone of another tenant's
+// volume, under a UUID that previously belonged to one of the first tenant's volumes. Even if the
+// configuration accepts that the target loads the lvstore, the clone belongs to no tenant, and
+// tenants' calls that name the clone are refused.
 func TestLoadedVolumesBelongToNoTenant(t *testing.T) {
 	c := newTenantBench(t).config
 	b := newBench(t, "v26.05", func(used *config.Config) {
@@ -33,7 +33,7 @@ func TestLoadedVolumesBelongToNoTenant(t *testing.T) {
 	evil := resultText(t, b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"evil","size_in_mib":64,"lvs_name":"lvs-a"}`, http.StatusOK))
 	nqn := `"nqn":"nqn.2020-04.io.spdk.csi:uuid:` + decoy + `"`
 	b.as(t, teamA, "nvmf_create_subsystem", `{`+nqn+`,"serial_number":"s"}`, http.StatusOK)
-	// so that the proxy caches the owner
+	// makes the proxy cache the owner
 	b.as(t, teamA, "bdev_get_bdevs", `{"name":"`+decoy+`"}`, http.StatusOK)
 	b.as(t, teamA, "bdev_lvol_delete", `{"name":"`+decoy+`"}`, http.StatusOK)
 	require.NoError(t, b.target.WriteStore(evil, spdktest.WrittenStore{Name: "inner", Lvols: []spdktest.WrittenLvol{{Name: "loot", UUID: decoy, External: secret}}}))
@@ -101,8 +101,8 @@ func TestLoadedLvstoreWithATenantNameHasNoOwner(t *testing.T) {
 	assert.NotContains(t, b.as(t, "team", "bdev_lvol_get_lvols", "", http.StatusOK).body, "lvs-team")
 }
 
-// A bdev based on a logical volume belongs to no tenant, even if its name matches a tenant's bdevs,
-// so lists omit the bdev. An example is a RAID whose superblock was written by a host.
+// A bdev based on a logical volume, such as a RAID whose superblock was written by a host, belongs
+// to no tenant, even if its name matches a tenant's bdevs. Therefore, lists omit it.
 func TestBdevsOnVolumesAreNotListed(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		oneTeam(c)

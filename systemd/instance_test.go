@@ -14,7 +14,7 @@ import (
 	proxyservice "github.com/spdkgate/spdkgate/proxy/service"
 )
 
-// These are the template units for several targets on a host.
+// These template units allow several targets on a host.
 const (
 	instanceService      = "spdk-proxy@.service"
 	instanceSocket       = "spdk-proxy@.socket"
@@ -26,7 +26,8 @@ const (
 // settings returns the lines of a unit without comments.
 func settings(t *testing.T, file string) string { return strings.Join(lines(t, file), "\n") }
 
-// The template units equal the units for one target, except for the instance's names and paths.
+// The template units equal the units for a single target, except for the instance's names and
+// paths.
 func TestTemplatesMatchTheUnits(t *testing.T) {
 	for template, c := range map[string]struct {
 		unit    string
@@ -45,7 +46,7 @@ func TestTemplatesMatchTheUnits(t *testing.T) {
 	}
 }
 
-// The program derives the same names and paths from an instance's name as the template units do.
+// The program and the template units derive the same names and paths from an instance's name.
 func TestTemplatesMatchTheProgram(t *testing.T) {
 	expand := func(text string) string { return strings.ReplaceAll(text, "%i", "a") }
 	o, i := options(t, instanceService), proxyservice.Instance("a")
@@ -66,7 +67,7 @@ func TestTemplatesMatchTheProgram(t *testing.T) {
 }
 
 // The documented commands create a configuration that shares no file or socket with the packaged
-// one.
+// configuration.
 func TestDocumentedInstanceSharesNothing(t *testing.T) {
 	text, err := os.ReadFile("../docs/service.md")
 	require.NoError(t, err)

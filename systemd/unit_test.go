@@ -43,7 +43,7 @@ func options(t *testing.T, file string) map[string][]string {
 	return values
 }
 
-// configuration returns the example configuration, with the defaults of keys that it does not set.
+// configuration returns the example configuration, with defaults for keys that it does not set.
 func configuration(t *testing.T) *config.Config {
 	secrets := t.TempDir()
 	t.Setenv("CREDENTIALS_DIRECTORY", secrets)
@@ -55,8 +55,8 @@ func configuration(t *testing.T) *config.Config {
 	return c
 }
 
-// No matter how the service ends, systemd then runs a command that thaws frozen volumes. This
-// command does not read the configuration, because that may be the reason why the service ended.
+// However the service ends, systemd then runs a command that thaws frozen volumes. The command does
+// not read the configuration, because the configuration may be the reason why the service ended.
 // Therefore, the example's journal must be at the command's default path.
 func TestServiceThawsWhenItEnds(t *testing.T) {
 	o := options(t, service)
@@ -133,7 +133,7 @@ func TestUnitsMatchTheConfiguration(t *testing.T) {
 	assert.Contains(t, owned, "d "+folder+" 0700 root root")
 }
 
-// The units and settings that restore a target after a restart also agree with each other.
+// The units and settings that restore a target after a restart agree with each other.
 func TestSavingAndKeysMatchTheConfiguration(t *testing.T) {
 	o, c := options(t, service), configuration(t)
 	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0]+"/target", c.Target.Save.Dir, "the service must be able to create this directory")
@@ -164,7 +164,7 @@ func TestStoppedSocketsAreRemoved(t *testing.T) {
 	}
 }
 
-// manual returns the drop-ins in docs/service.md, keyed by their paths below systemd's directory.
+// manual returns the drop-ins in docs/service.md, by their paths below systemd's directory.
 func manual(t *testing.T) map[string]string {
 	text, err := os.ReadFile("../docs/service.md")
 	require.NoError(t, err)
@@ -176,8 +176,8 @@ func manual(t *testing.T) map[string]string {
 	return shown
 }
 
-// The drop-ins in the manual for an spdk_tgt that does not run as root agree with the units and
-// with each other.
+// The manual's drop-ins for an spdk_tgt that does not run as root agree with the units and with
+// each other.
 func TestDocumentedDropIns(t *testing.T) {
 	shown := manual(t)
 	parse := func(name string) map[string][]string {
@@ -197,8 +197,8 @@ func TestDocumentedDropIns(t *testing.T) {
 		"-+/usr/bin/spdk-proxy hand-over-keys --dir /var/lib/" + options(t, keysService)["Service/StateDirectory"][0] + " --to " + user,
 	}, spdk["Service/ExecStartPre"])
 	for _, command := range spdk["Service/ExecStartPre"] {
-		// Commands that run as root must not follow links in another user's directory. Only
-		// spdk-proxy's own commands ensure this.
+		// Commands that run as root must not follow links in another user's directory, which only
+		// spdk-proxy's own commands ensure.
 		assert.True(t, strings.HasPrefix(strings.TrimLeft(command, "-+"), "/usr/bin/spdk-proxy "), command)
 	}
 	assert.Equal(t, []string{"", "/usr/local/bin/spdk_tgt -r " + socket + " -c " + saved + " --json-ignore-init-errors"}, spdk["Service/ExecStart"])
@@ -228,7 +228,7 @@ func TestSystemdAnalyzeReportsNoProblem(t *testing.T) {
 	for _, name := range []string{service, socket, grantPath, grantService, keysSocket, keysService, instanceService, instanceSocket, instanceGrantPath, instanceGrantService, instanceKeysSocket} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		path := filepath.Join(dir, strings.Replace(name, "proxy@.", "proxy@nvme.", 1)) // the instance shown in the manual
+		path := filepath.Join(dir, strings.Replace(name, "proxy@.", "proxy@nvme.", 1)) // the instance in the manual
 		// Replace the program's path, because systemd-analyze requires the program to exist.
 		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), "/usr/bin/spdk-proxy ", os.Args[0]+" ")), 0o600))
 		paths = append(paths, path)

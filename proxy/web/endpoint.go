@@ -7,16 +7,16 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/session"
 )
 
-// A Visit is one HTTP request.
+// A Visit is an HTTP request.
 type Visit struct {
 	W http.ResponseWriter
 	R *http.Request
 	X *gate.Exchange
-	// Session is the console session to which the request belongs; nil if the request has its own
-	// credentials.
+	// Session is the console session to which the request belongs. It is nil if the request has its
+	// own credentials.
 	Session *session.Session[SignedIn]
 
-	Data any // value of the page
+	Data any // the page's value
 
 	current  *gate.Settings
 	bodyRead bool
@@ -25,19 +25,19 @@ type Visit struct {
 // Settings returns the settings that applied when the request arrived.
 func (v *Visit) Settings() *gate.Settings { return v.current }
 
-// An endpoint defines the differences between kinds of HTTP requests.
+// An endpoint describes the differences between kinds of HTTP requests.
 type endpoint struct {
-	// identify authenticates the sender. If it is nil, the sender is authenticated by the session
-	// or, without a session, by the request's credentials.
+	// identify authenticates the request's user. If it is nil, the user is authenticated by the
+	// session or, without a session, by the request's credentials.
 	identify func(v *Visit) error
 	// read records the calls in a request that the gate has accepted.
 	read func(v *Visit) error
 	// refused records the calls in a request that was refused with err.
 	refused func(v *Visit, err error)
 	answer  func(v *Visit)
-	// endless means that the response to a successful call is a stream that never ends on its own.
+	// endless means that the response to a successful call is a stream that never ends by itself.
 	endless bool
-	// fromOtherSites has the same meaning as Page.FromOtherSites.
+	// fromOtherSites is described in Page.FromOtherSites.
 	fromOtherSites bool
 }
 
@@ -72,7 +72,7 @@ func (s *Server) arrive(w http.ResponseWriter, r *http.Request) *Visit {
 	return v
 }
 
-// enter passes a request through the stages that its calls share.
+// enter takes a request through the stages that are common to its calls.
 func (s *Server) enter(v *Visit, d endpoint) error {
 	identify := d.identify
 	if identify == nil {

@@ -15,9 +15,9 @@ import (
 // events.
 const NotificationsMethod = "notify_get_notifications"
 
-// events returns the page with the target's and the proxy's events, a stream of server-sent events.
-// The stream ends when the client disconnects or reads too slowly, when the user may no longer
-// listen, or when the proxy stops.
+// events returns the page with the events of the target and the proxy, a stream of server-sent
+// events. The stream ends when the client disconnects or reads too slowly, when the user may no
+// longer listen, or when the proxy stops.
 func (s *Server) events() http.HandlerFunc {
 	return s.Stream(Page{Method: NotificationsMethod}, mayListen, func(e *Stream) {
 		after, err := strconv.ParseUint(e.visit.R.Header.Get("Last-Event-ID"), 10, 53)
@@ -57,7 +57,7 @@ func (e *Stream) sendEvents(l *events.Listener) {
 }
 
 func (e *Stream) sendEvent(one events.Event) bool {
-	if !eventType.MatchString(one.Type) { // the type was chosen by the target
+	if !eventType.MatchString(one.Type) { // the target chose the type
 		one.Type = "notification"
 	}
 	data, err := json.Marshal(one)
@@ -67,8 +67,8 @@ func (e *Stream) sendEvent(one events.Event) bool {
 	return e.Send(one.Type, strconv.FormatUint(one.ID, 10), data)
 }
 
-// SeenBy reports whether users with a scope receive an event. A tenant's users receive the event
-// only if it certainly concerns one of their objects.
+// SeenBy reports whether users with this scope receive an event. A tenant's users receive the event
+// only if it certainly concerns one of the tenant's objects.
 func SeenBy(scope *tenancy.Scope, e events.Event) bool {
 	switch {
 	case scope == nil, e.Type == events.Gap:

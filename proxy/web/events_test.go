@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// An event type that the target has invented cannot forge lines in the stream.
+// An event type invented by the target cannot forge lines in the stream.
 func TestEventTypesFromTheTargetAreChecked(t *testing.T) {
 	for kind, valid := range map[string]bool{"bdev_register": true, "": false, "a b": false, "x\nid: 1": false, strings.Repeat("a", 65): false} {
 		assert.Equal(t, valid, eventType.MatchString(kind), kind)

@@ -10,11 +10,11 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/target"
 )
 
-// readyWait is how long the proxy waits for the target's response to a probe.
+// readyWait limits how long the proxy waits for the target's response to a probe.
 const readyWait = 2 * time.Second
 
-// serveHealth reports that this process is alive. It acquires the locks that every call acquires.
-// It does not check the target.
+// serveHealth reports that this process is alive, after acquiring the locks that every call
+// acquires. It does not check the target.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	s.SkipAnyBody(w, r)
 	s.Gate.Draining()
@@ -23,14 +23,14 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// serveReady reports whether calls can be expected to work, which requires that the target responds
-// and is not waiting for framework_start_init. The proxy accepts calls in any case. The response
-// does not contain the reason, because the request needs no authentication. The log contains it.
+// serveReady reports whether calls are likely to work, which requires that the target responds and
+// is not waiting for framework_start_init. The proxy accepts calls in any case. The response omits
+// the reason, because the request needs no authentication; the log contains it.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.answerReady(w, r, true) }
 
-// serveStrictlyReady is like serveReady, but also requires that the target contain everything in
-// its saved configuration: disks, exports, hosts. It reports not ready if the target's content is
-// unknown, or if target.save is not set.
+// serveStrictlyReady is like serveReady, but additionally requires that the target contain
+// everything in its saved configuration: disks, exports, hosts. It reports "not ready" if the
+// target's contents are unknown, or if target.save is not set.
 func (s *Server) serveStrictlyReady(w http.ResponseWriter, r *http.Request) {
 	s.answerReady(w, r, s.Complete())
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/session"
 )
 
-// crossOrigin detects requests that a page on another site made a browser send. The browser adds a
-// stored password or certificate to such a request, and sends no preflight request first, because
+// crossOrigin detects requests that another site's page caused a browser to send. The browser adds
+// a stored password or certificate to such a request, and sends no preflight request first, because
 // the proxy requires no Content-Type. Clients other than browsers send none of the headers that
 // crossOrigin checks.
 var crossOrigin = http.NewCrossOriginProtection()
 
-// These are the names for sessions in requests and in the log.
+// These names identify sessions in requests and in the log.
 const (
-	// sessionCookie holds the id of a session. A browser accepts a cookie with the prefix __Host-
-	// only over TLS, from this host itself, and for all paths.
+	// sessionCookie is the cookie with the id of a session. A browser accepts a cookie with the
+	// prefix __Host- only over TLS, from this host itself, and for all paths.
 	sessionCookie = "__Host-spdkgate"
 	csrfHeader    = "X-Csrf-Token"
 	// backgroundHeader marks a request that the console sends without a user action. Such a request
@@ -30,8 +30,8 @@ const (
 	authSession = "session" // value of auth in the log
 )
 
-// authenticate identifies the sender of a request by the session or, without a session, by the
-// request's credentials.
+// authenticate identifies a request's user by the session or, without a session, by the request's
+// credentials.
 func (s *Server) authenticate(v *Visit) error {
 	if id, ok := v.SessionID(); ok {
 		return s.resume(v, id)
@@ -39,7 +39,7 @@ func (s *Server) authenticate(v *Visit) error {
 	return s.AuthenticateByCredentials(v)
 }
 
-// AuthenticateByCredentials identifies the sender of a request by its credentials alone.
+// AuthenticateByCredentials identifies a request's user only by the request's credentials.
 func (s *Server) AuthenticateByCredentials(v *Visit) error {
 	who, err := v.current.Authn.Authenticate(v.R.Context(), v.Evidence())
 	v.X.NoteSender(v.current.Authn, who, err)
@@ -49,8 +49,8 @@ func (s *Server) AuthenticateByCredentials(v *Visit) error {
 	return err
 }
 
-// resume identifies the sender of a request by its session. The session ends if the current
-// settings no longer contain the credential that was used to begin it.
+// resume identifies a request's user by the session. If the current settings no longer contain the
+// credential with which the session began, the session ends.
 func (s *Server) resume(v *Visit, id string) error {
 	found, ok := s.Sessions.Find(id)
 	err := gate.ErrSessionEnded
@@ -68,7 +68,7 @@ func (s *Server) resume(v *Visit, id string) error {
 	return err
 }
 
-// Evidence returns everything in the request that can identify the sender.
+// Evidence returns everything in the request that can identify its user.
 func (v *Visit) Evidence() authn.Evidence { return evidence(v.R, v.X.Source) }
 
 func evidence(r *http.Request, source auditlog.Source) authn.Evidence {
@@ -79,12 +79,12 @@ func evidence(r *http.Request, source auditlog.Source) authn.Evidence {
 	return e
 }
 
-// SessionID returns the id of the session to which the request belongs, if the console is enabled
-// and there is no Authorization header, which takes precedence. If the request contains several
-// cookies with that name, the id is "", which never identifies a session.
+// SessionID returns the id of the request's session, provided that the console is enabled and there
+// is no Authorization header, which takes precedence. If the request contains several cookies with
+// the session cookie's name, the id is "", which never identifies a session.
 func (v *Visit) SessionID() (id string, ok bool) { return SessionID(v.current, v.R) }
 
-// SessionID is like Visit.SessionID, for a request that has not arrived at the gate.
+// SessionID is like Visit.SessionID, but for a request that has not arrived at the gate.
 func SessionID(current *gate.Settings, r *http.Request) (id string, ok bool) {
 	if !current.Console.Enabled || len(r.Header["Cookie"]) == 0 || len(r.Header["Authorization"]) > 0 {
 		return "", false
@@ -98,8 +98,8 @@ func SessionID(current *gate.Settings, r *http.Request) (id string, ok bool) {
 	return "", true
 }
 
-// noteSession records the session to which a request belongs. The response will contain no
-// challenge, so that the browser does not ask for a name and password.
+// noteSession records a request's session. The response will contain no challenge, so that the
+// browser does not ask for a name and password.
 func (v *Visit) noteSession(found session.Session[SignedIn], err error) {
 	v.X.Sender = gate.Sender{User: found.User, Unauthenticated: err != nil, Auth: authSession, Credential: found.Name}
 	// add the credential, which identifies the person, because the user may be a group of people
@@ -111,7 +111,7 @@ func (v *Visit) noteSession(found session.Session[SignedIn], err error) {
 	}
 }
 
-// sentByPage reports whether the request was sent by a script on a page served by this proxy.
+// sentByPage reports whether a script on one of this proxy's pages sent the request.
 func (v *Visit) sentByPage() bool {
 	return v.R.Header.Get("Sec-Fetch-Site") == "same-origin" && v.R.Header.Get("Sec-Fetch-Dest") == "empty"
 }
@@ -122,9 +122,9 @@ func (v *Visit) sentInBackground() bool {
 	return v.R.Header.Get(backgroundHeader) != "" || v.R.Header.Get("Accept") == eventStreamType
 }
 
-// CheckCrossOrigin refuses a request, with any HTTP method, that a page on another site made a
-// browser send. Such a page could not read the response to a GET, but it could use up the user's
-// streams, memory and calls.
+// CheckCrossOrigin refuses a request, with any HTTP method, that another site's page caused a
+// browser to send. Such a page could not read the response to a GET, but it could exhaust the
+// user's streams, memory and calls.
 func CheckCrossOrigin(r *http.Request) error {
 	if r.Method != http.MethodPost {
 		r = r.WithContext(r.Context())
@@ -136,8 +136,8 @@ func CheckCrossOrigin(r *http.Request) error {
 	return nil
 }
 
-// checkOrigin refuses a request if a page on another site, or a page without the session's token,
-// made the browser send it with the user's credentials.
+// checkOrigin refuses a request that the browser sent with the user's credentials on behalf of
+// another site's page, or of a page without the session's token.
 func (v *Visit) checkOrigin() error {
 	if err := CheckCrossOrigin(v.R); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (v *Visit) checkOrigin() error {
 	return nil
 }
 
-// SetSessionCookie gives the browser the id of a session, or removes the cookie if id is "".
+// SetSessionCookie sets the browser's session cookie, or removes it if id is "".
 func SetSessionCookie(w http.ResponseWriter, id string) {
 	c := http.Cookie{Name: sessionCookie, Value: id, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	if id == "" {

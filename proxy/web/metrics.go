@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/targetmetrics"
 )
 
-// writeDocument writes the OpenRPC document, for tools that fetch one.
+// writeDocument writes the OpenRPC document, for tools that fetch it.
 func writeDocument(v *Visit, document any) {
 	v.W.Header().Set("Content-Type", "application/json")
 	_, _ = v.W.Write(document.(json.RawMessage))
@@ -26,7 +26,7 @@ func writeMetrics(v *Visit, text any) {
 // writeTargetMetrics writes the target's metrics.
 func writeTargetMetrics(v *Visit, text any) { WriteText(v.W, v.R, text.(*targetmetrics.Text)) }
 
-// WriteText writes the target's metrics, compressed if the client accepts that.
+// WriteText writes the target's metrics, compressed if the client accepts gzip.
 func WriteText(w http.ResponseWriter, r *http.Request, t *targetmetrics.Text) {
 	body, h := t.Plain, w.Header()
 	h.Set("Content-Type", targetmetrics.ContentType)

@@ -12,23 +12,22 @@ import (
 // Visit in the exchange's Endpoint.
 type Page struct {
 	Method string
-	// Identify authenticates the sender. If it is nil, the sender is authenticated by the session
-	// or, without a session, by the request's credentials.
+	// Identify authenticates the request's user. If it is nil, the user is authenticated by the
+	// session or, without a session, by the request's credentials.
 	Identify func(v *Visit) error
 	// Write writes the value of a successful call.
 	Write func(v *Visit, value any)
 	// Fail writes an error. If it is nil, errors are written as JSON-RPC errors.
 	Fail func(v *Visit, c *gate.Call)
-	// Stream means that the response never ends on its own. A stopping server does not wait for the
-	// response.
+	// Stream means that the response never ends by itself. A stopping server does not wait for it.
 	Stream bool
-	// FromOtherSites means that a page on another site is allowed to cause the request. Identify
-	// must then determine whether the user began the request.
+	// FromOtherSites means that another site's page may cause the request. Identify must then
+	// determine whether the user began the request.
 	FromOtherSites bool
 }
 
-// maxOwnAnswer is the maximum size, in bytes, of a response that the proxy itself generates. This
-// size counts toward the user's memory before the response is generated.
+// maxOwnAnswer is the maximum size, in bytes, of a response that the proxy itself generates. It
+// counts against the user's memory limit before the response is generated.
 const maxOwnAnswer = 1 << 20
 
 // Page returns the handler of a page.

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// The console's pages use Retry-After to decide when to repeat a request. It is in seconds, and 0
-// would mean immediately.
+// The console's pages use Retry-After to decide when to repeat a request. The value is in seconds;
+// 0 would mean immediately.
 func TestConsoleErrorsSayWhenToRetry(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer     gate.Answer

@@ -6,9 +6,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// AnswerPanics responds to a request with status 500 if its handler panics. If a part of the
-// response has been written, it closes the connection instead, so that the client does not mistake
-// that part for the complete response.
+// AnswerPanics responds with status 500 if a request's handler panics. If part of the response has
+// been written, it closes the connection instead, so that the client does not mistake that part for
+// the complete response.
 func (s *Server) AnswerPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := &answerWriter{ResponseWriter: w}

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// reply writes the response to the call, or to the calls in a batch, in order and without
-// notifications. A batch has status 200, because each response in it has its own error.
+// reply writes the response to the call or, in order and without notifications, the responses to
+// the calls of a batch. A batch has status 200, because each of its responses has its own error.
 func reply(w http.ResponseWriter, x *gate.Exchange) {
 	status, parts, retryAfter := http.StatusOK, x.Parts(), time.Duration(0)
 	for _, c := range x.Calls {
@@ -62,7 +62,7 @@ func send(w http.ResponseWriter, status int, parts [][]byte) {
 	}
 }
 
-// An answerWriter records whether a part of the response has been written.
+// An answerWriter records whether part of the response has been written.
 type answerWriter struct {
 	http.ResponseWriter
 	begun bool
@@ -81,8 +81,8 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the original writer.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// netHTTP returns net/http's own ResponseWriter, which http.MaxBytesReader needs to prevent
-// net/http from reading the rest of a body.
+// netHTTP returns net/http's own ResponseWriter, which http.MaxBytesReader needs in order to
+// prevent net/http from reading the rest of a body.
 func netHTTP(w http.ResponseWriter) http.ResponseWriter {
 	if answer, ok := w.(*answerWriter); ok {
 		return answer.ResponseWriter

@@ -43,7 +43,7 @@ const StreamPath = "/stream"
 // ConsolePath is the prefix of the console's paths.
 const ConsolePath = "/console/"
 
-// belongsToConsole reports whether a request is for the console's paths.
+// belongsToConsole reports whether a request's path is one of the console's.
 func belongsToConsole(r *http.Request, _ *mux.RouteMatch) bool {
 	return strings.HasPrefix(r.URL.Path, ConsolePath) || r.URL.Path == strings.TrimSuffix(ConsolePath, "/")
 }
@@ -67,7 +67,7 @@ func (s *Server) RefusePath(w http.ResponseWriter, r *http.Request) {
 		"no such path: POST JSON-RPC requests to /, or GET /healthz, /readyz, /openrpc.json, /metrics, /metrics/target or /events"))
 }
 
-// RefuseMethod returns the handler for requests whose HTTP method the path does not accept.
+// RefuseMethod returns the handler for requests with an HTTP method that the path does not accept.
 func (s *Server) RefuseMethod(allow string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.SkipAnyBody(w, r)

@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// serveRPC serves a request that contains one JSON-RPC call or a batch.
+// serveRPC serves a request with one JSON-RPC call or a batch.
 func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	s.serve(w, r, endpoint{
 		read: s.readCalls,
@@ -23,7 +23,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// streamHeader offers streams to authenticated clients.
+// streamHeader is the response header that offers streams to authenticated clients.
 const streamHeader = "Spdkgate-Stream"
 
 var offered = []string{StreamPath}

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/session"
 )
 
-// A Server serves HTTP requests. Its methods are safe for concurrent use.
+// A Server serves HTTP requests. It is safe for concurrent use.
 type Server struct {
 	Options
 	streams streams
@@ -28,8 +28,8 @@ type Options struct {
 	Console  http.Handler    // nil if the console is not served
 	Messages http.Handler    // opens message streams; nil if they are not served
 
-	UnreadBodyWait time.Duration // see skipBody; 0 means the default
-	StreamCheck    time.Duration // see streamCheckInterval; 0 means the default
+	UnreadBodyWait time.Duration // see skipBody; 0 selects the default
+	StreamCheck    time.Duration // see streamCheckInterval; 0 selects the default
 }
 
 // New returns a Server.
@@ -46,5 +46,5 @@ func New(o Options) *Server {
 // A SignedIn is the part of a console session that describes the sign-in.
 type SignedIn struct {
 	Binding authn.Binding
-	Way     string // how the user signed in, as the console shows it
+	Way     string // how the user signed in, as the console displays it
 }

@@ -16,7 +16,7 @@ const (
 	streamCheckInterval = 5 * time.Second
 	// streamPause is the time between two parts of a stream, so that events are sent together.
 	streamPause = 200 * time.Millisecond
-	// streamPart is how many bytes of events are sent together.
+	// streamPart is the number of bytes of events that are sent together.
 	streamPart = 64 << 10
 )
 
@@ -31,12 +31,12 @@ type Stream struct {
 	out strings.Builder // events that have not been written yet
 }
 
-// OpenStream counts a stream that a user has opened. OpenStream is for pages that are streams.
+// OpenStream counts a stream that a user has opened. It is for pages that are streams.
 func (s *Server) OpenStream(r *gate.Request) (any, error) { return s.streams.open(r.User) }
 
-// Stream returns a page whose response is an endless stream of events. run sends the events until
-// Wait returns false. The function may reports whether a user is still authorized for the stream.
-// The page's method must return the result of OpenStream.
+// Stream returns a page with an endless stream of events as its response. run sends the events
+// until Wait returns false. may reports whether a user is still authorized for the stream. The
+// page's method must return the result of OpenStream.
 func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bool, run func(e *Stream)) http.HandlerFunc {
 	p.Stream = true
 	p.Write = func(v *Visit, leave any) {
@@ -46,7 +46,7 @@ func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bo
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Accel-Buffering", "no") // for nginx as a reverse proxy
 		e := &Stream{server: s, visit: v, may: may}
-		// so that the client knows immediately that it is connected
+		// tells the client immediately that it is connected
 		if e.write(": stream\n\n") && v.R.Method != http.MethodHead {
 			run(e)
 		}
@@ -57,8 +57,8 @@ func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bo
 // Visit returns the request that opened the stream.
 func (e *Stream) Visit() *Visit { return e.visit }
 
-// Send queues an event. The event is sent no later than the next call of Wait or Pause. data must
-// not contain a line break; id may be "". It returns false if the client has disconnected.
+// Send queues an event, which is sent by the next call of Wait or Pause at the latest. data must
+// not contain a line break; id may be "". If the client has disconnected, Send returns false.
 func (e *Stream) Send(name, id string, data []byte) bool {
 	e.out.WriteString("event: " + name + "\n")
 	if id != "" {
@@ -79,7 +79,7 @@ func (e *Stream) flush() bool {
 	return e.write(e.out.String())
 }
 
-// write writes a part of the stream. It returns false if the client has disconnected.
+// write writes part of the stream. If the client has disconnected, it returns false.
 func (e *Stream) write(text string) bool {
 	e.server.Gate.Clients.NextPart(connOf(e.visit.R))
 	if _, err := io.WriteString(e.visit.W, text); err != nil {
@@ -88,8 +88,8 @@ func (e *Stream) write(text string) bool {
 	return http.NewResponseController(e.visit.W).Flush() == nil
 }
 
-// Wait blocks until the channel more signals new events. It returns false if the stream must end
-// because the client has disconnected, the server is stopping, or the user is no longer authorized.
+// Wait blocks until more signals new events. It returns false if the stream must end because the
+// client has disconnected, the server is stopping, or the user is no longer authorized.
 func (e *Stream) Wait(more <-chan struct{}) bool {
 	if !e.flush() {
 		return false
@@ -125,8 +125,8 @@ func (e *Stream) Pause() {
 	}
 }
 
-// mayContinue reports whether the request's credentials still authenticate the same user, and that
-// user is still authorized for the stream. The check does not count as a use of the session.
+// mayContinue reports whether the request's credentials still authenticate the same user, and the
+// user is still authorized for the stream. This check does not count as a use of the session.
 func (e *Stream) mayContinue() bool {
 	user := e.visit.X.Sender.User
 	v := &Visit{W: e.visit.W, R: e.visit.R, X: gate.NewExchange(e.visit.X.Source), current: e.server.Gate.Settings()}
@@ -134,8 +134,8 @@ func (e *Stream) mayContinue() bool {
 	return err == nil && v.X.Sender.User == user && e.may(v.current, user)
 }
 
-// LastEventID returns the number of the last event that a reconnecting client has seen, if that
-// stream came from this process.
+// LastEventID returns the number of the last event that a reconnecting client has seen, provided
+// that the event came from this process.
 func LastEventID(r *http.Request, process string) (number uint64, ok bool) {
 	text, ok := strings.CutPrefix(r.Header.Get("Last-Event-ID"), process+"-")
 	if !ok {

@@ -6,8 +6,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// streams counts the open event streams. Each stream occupies a connection and a goroutine until
-// the client closes it, so their number is limited.
+// streams counts the open event streams. Their number is limited, because each of them occupies a
+// connection and a goroutine until the client closes it.
 type streams struct {
 	mu     sync.Mutex
 	ofUser map[string]int
@@ -16,7 +16,7 @@ type streams struct {
 
 const (
 	maxStreams = 64
-	// MaxStreamsPerUser is how many event streams a user may have open.
+	// MaxStreamsPerUser is the maximum number of open event streams per user.
 	MaxStreamsPerUser = 8
 )
 

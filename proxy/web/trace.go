@@ -10,13 +10,13 @@ import (
 
 var (
 	requestIDs = regexp.MustCompile(`^[!-~]{1,128}$`)
-	// Later versions of traceparent may contain more fields after the flags.
+	// Later versions of traceparent may contain further fields after the flags.
 	traceparents = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
 	noTraceID    = strings.Repeat("0", 32)
 )
 
-// traceOf reads the ids that a request carries: X-Request-Id, and traceparent from W3C Trace
-// Context. Malformed values are ignored, as W3C Trace Context requires.
+// traceOf returns the ids in a request: X-Request-Id, and the trace id in traceparent from W3C
+// Trace Context. It ignores malformed values, as W3C Trace Context requires.
 func traceOf(h http.Header) (t gate.Trace) {
 	if id := h.Get("X-Request-Id"); requestIDs.MatchString(id) {
 		t.RequestID = id
