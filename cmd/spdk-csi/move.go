@@ -210,7 +210,7 @@ func (f moveFlags) mover(notes io.Writer) (m move.Mover, closeMover func(), err 
 	if err != nil {
 		return move.Mover{}, nil, err
 	}
-	return move.Mover{Controller: c, Connector: connector, Topology: topology, Secrets: secrets, VerifyAll: f.verifyAll, Log: log, Progress: progress(notes)}, c.Close, nil
+	return move.Mover{Controller: c, Connector: connector, Topology: topology, Secrets: secrets, VerifyAll: f.verifyAll, Log: log, Progress: progress(notes, time.Now)}, c.Close, nil
 }
 
 // secrets reads the keys that nodes use to authenticate.
@@ -234,12 +234,12 @@ func (f moveFlags) secrets() (map[string]string, error) {
 }
 
 // progress returns a function that prints progress at most once every five seconds, and when a
-// phase ends.
-func progress(notes io.Writer) func(move.Progress) {
+// phase ends. clock returns the current time.
+func progress(notes io.Writer, clock func() time.Time) func(move.Progress) {
 	var last, began time.Time
 	phase := ""
 	return func(p move.Progress) {
-		now := time.Now()
+		now := clock()
 		if p.Phase != phase {
 			phase, began = p.Phase, now
 		}
