@@ -113,15 +113,8 @@ func (n *Node) NodeGetStorageHealth(ctx context.Context, req *csi.NodeGetStorage
 		if len(names) == 0 {
 			return
 		}
-		slices.Sort(names)
-		const most = 8
-		more := ""
-		if len(names) > most {
-			more = fmt.Sprintf(" and %d more", len(names)-most)
-			names = names[:most]
-		}
 		resp.BackendHealth = append(resp.BackendHealth, &csi.NodeGetStorageHealthResponse_StorageBackendHealth{
-			Status: status, Reason: reason, Message: text + strings.Join(names, ", ") + more,
+			Status: status, Reason: reason, Message: text + firstOf(names),
 		})
 	}
 	add(csi.StorageHealthErrorType_STORAGE_UNREACHABLE, "TargetUnreachable", "no volume of these targets has a path from this node: ", unreachable)
@@ -148,4 +141,14 @@ func (n *Node) reportReplicas(health *csi.VolumeHealth) {
 	case state.Problem != "":
 		add("ReplicaProblem", state.Problem)
 	}
+}
+
+// firstOf lists the first names in alphabetical order, and the number of the others.
+func firstOf(names []string) string {
+	const most = 8
+	slices.Sort(names)
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
 }
