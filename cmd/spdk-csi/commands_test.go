@@ -88,8 +88,8 @@ func TestProgressIsPrintedEveryFiveSeconds(t *testing.T) {
 }
 
 func TestSizesArePrintedInMiBOrGiB(t *testing.T) {
-	for bytes, want := range map[int64]string{0: "0.0 MiB", 1 << 19: "0.5 MiB", 1<<30 - 1<<20: "1023.0 MiB", 1 << 30: "1.0 GiB", 5 << 29: "2.5 GiB"} {
-		assert.Equal(t, want, size(bytes))
+	for n, want := range map[int64]string{0: "0.0 MiB", 1 << 19: "0.5 MiB", 1<<30 - 1<<20: "1023.0 MiB", 1 << 30: "1.0 GiB", 5 << 29: "2.5 GiB"} {
+		assert.Equal(t, want, size(n))
 	}
 }
 
