@@ -41,7 +41,7 @@ export function percent(n: number): string {
   if (!Number.isFinite(n)) return "–";
   const whole = Math.round(n * 100);
   if (whole === 100 && n !== 1) return `${(n > 1 ? Math.ceil(n * 1000) : Math.floor(n * 1000)) / 10} %`;
-  return `${n > 0 && n < 0.095 ? (n * 100).toFixed(1) : whole} %`;
+  return `${n > 0 && n < 0.095 ? (n * 100).toFixed(1) : count(whole)} %`;
 }
 
 export function duration(seconds: number): string {

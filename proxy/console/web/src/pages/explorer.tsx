@@ -66,5 +66,5 @@ function MethodList({ list, grouped, chosen, query }: { list: Method[]; grouped:
   useEffect(() => { box.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" }); }, [chosen, grouped]);
   if (!grouped) return list.length ? <ul>{list.map(item)}</ul> : <p class="faint">No method matches.</p>;
   const areas = [...new Set(list.map(area))].sort();
-  return <div ref={box}>{areas.map((a) => <section key={a}><h3>{a}</h3><ul>{list.filter((m) => area(m) === a).map(item)}</ul></section>)}</div>;
+  return <div ref={box}>{areas.map((a) => <section key={a}><h2>{a}</h2><ul>{list.filter((m) => area(m) === a).map(item)}</ul></section>)}</div>;
 }

@@ -81,7 +81,7 @@ export function ExportVolume({ volume: v, onClose }: { volume: Volume; onClose: 
         {!reportsANA(sub) && <Alert level="warn">This export has no ANA reporting: no snapshot of the volume is possible while a host is connected.</Alert>}
         {sub.nqn.startsWith(driverPrefix) && <Field label="To change an export of the CSI driver, type its NQN">{(f) => <input {...f} class="mono" value={w.nqn} autocomplete="off" spellcheck={false} onInput={(e) => put({ nqn: e.currentTarget.value })} />}</Field>}
       </> : <>
-        <Field label="NQN" hint={`${defaultNQN(state) ? "Empty for the NQN shown. " : ""}If the value ends with a colon, the volume's UUID follows.${prefixesOf(state)}`}>{(f) => <input {...f} class="mono" value={w.nqn} placeholder={defaultNQN(state)} autocomplete="off" spellcheck={false} onInput={(e) => put({ nqn: e.currentTarget.value })} />}</Field>
+        <Field label="NQN" hint={<>{defaultNQN(state) && <>Empty for <span class="mono wrap">{defaultNQN(state)}</span>. </>}If the value ends with a colon, the volume's UUID follows.{prefixesOf(state)}</>}>{(f) => <input {...f} class="mono" value={w.nqn} autocomplete="off" spellcheck={false} onInput={(e) => put({ nqn: e.currentTarget.value })} />}</Field>
         <Field label="Serial number" hint="Hosts show it. Empty for the number shown, the first 20 digits of the UUID.">{(f) => <input {...f} class="mono" value={w.serial} placeholder={defaultSerial(state.volume)} maxLength={20} autocomplete="off" spellcheck={false} onInput={(e) => put({ serial: e.currentTarget.value })} />}</Field>
       </>}
       <Hosts w={w} put={put} adding={!!sub} />

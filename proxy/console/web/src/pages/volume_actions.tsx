@@ -40,11 +40,12 @@ export function CreateVolume({ stores, volumes, store: first, onClose }: { store
   const long = new TextEncoder().encode(name).length > 63;
   const tight = store && !thin && size * MiB > free(store);
   const after = store ? provisioned(volumes, storeName) + size * MiB : 0;
+  const over = !!store && after > capacity(store);
   return (
-    <ActionForm title="Create a volume" action="Create" ready={!!store && !!name && !taken && !long && size > 0 && !tight} method="bdev_lvol_create"
+    <ActionForm title="Create a volume" caution={over} action="Create" ready={!!store && !!name && !taken && !long && size > 0 && !tight} method="bdev_lvol_create"
       params={{ lvol_name: name, size_in_mib: size, lvs_name: storeName, thin_provision: thin }} done={`Created ${storeName}/${name}`} onClose={onClose}
       effect={!store ? "Choose an lvstore." : tight ? `${storeName} has only ${format.bytes(free(store))} free, and a thick volume takes its whole size at once.` :
-        <>{thin ? "Takes no space until hosts write." : `Takes ${format.bytes(size * MiB)} at once; ${format.bytes(free(store) - size * MiB)} stay free.`} Afterwards {format.bytes(after)} of {format.bytes(capacity(store))} ({format.percent(after / capacity(store))}) are provisioned. No host can reach it until it is exported.</>}>
+        <>{thin ? "Takes no space until hosts write." : `Takes ${format.bytes(size * MiB)} at once; ${format.bytes(free(store) - size * MiB)} stay free.`} Afterwards {format.bytes(after)} of {format.bytes(capacity(store))} ({format.percent(after / capacity(store))}) are provisioned{over && ": writes fail when the lvstore is full"}. No host can reach it until it is exported.</>}>
       <Field label="Lvstore">{(f) => <select {...f} value={storeName} onChange={(e) => setStore(e.currentTarget.value)}>{stores.map((s) => <option key={s.uuid} value={s.name}>{s.name} ({format.bytes(free(s))} free)</option>)}</select>}</Field>
       <NameInput name={name} onInput={setName} error={taken ? `${storeName} has a volume with this name` : long ? "At most 63 bytes" : ""} />
       <Field label="Size">{(f) => <SizeInput {...f} size={size} onSize={setSize} />}</Field>

@@ -140,7 +140,7 @@ export function Connected({ nqn }: { nqn: string }) {
     } catch (e) { setError(e as Error); }
   };
   if (error) return <ErrorNote error={error} retry={() => void look()} />;
-  if (!found) return <><Button onClick={() => void look()}>Show hosts</Button><p class="hint">SPDK pauses the subsystem's I/O for a moment to answer.</p></>;
+  if (!found) return <><Button onClick={() => void look()}>Show hosts</Button><p class="hint">SPDK pauses the subsystem's administrative commands for a moment to answer. I/O continues.</p></>;
   if (found.length === 0) return <Alert level="info">No host is connected.</Alert>;
   return <ul class="plain mono">{found.map((c) => <li key={c.cntlid} class="wrap">{c.hostnqn} <span class="faint">({format.plural(c.num_io_qpairs, "I/O queue")})</span></li>)}</ul>;
 }

@@ -10,6 +10,7 @@ interface FormProps {
   title: string;
   action: string;
   danger?: boolean;
+  caution?: boolean; // the effect is shown as a warning
   ready: boolean;
   method: string;
   params: object | string; // a string is JSON text, for numbers that JavaScript cannot represent
@@ -21,7 +22,7 @@ interface FormProps {
 }
 
 // ActionForm explains what a call will do, shows it, and makes it when the form is submitted.
-export function ActionForm({ title, action, danger, ready, method, params, done, effect, children, onClose, onDone }: FormProps) {
+export function ActionForm({ title, action, danger, caution, ready, method, params, done, effect, children, onClose, onDone }: FormProps) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<CallError | null>(null);
   const text = typeof params === "string" ? params : JSON.stringify(params);
@@ -44,7 +45,7 @@ export function ActionForm({ title, action, danger, ready, method, params, done,
     <Dialog title={title} onClose={onClose}>
       <form onSubmit={(e) => void submit(e)}>
         {children}
-        <Alert level={danger ? "warn" : "info"}>{effect}</Alert>
+        <Alert level={danger || caution ? "warn" : "info"}>{effect}</Alert>
         <details class="call"><summary>The call</summary><pre tabIndex={0}>{typeof params === "string" ? `{"method": ${JSON.stringify(method)}, "params": ${params}}` : JSON.stringify({ method, params }, null, 2)}</pre></details>
         {error && <Alert level="bad"><Failure error={error} /></Alert>}
         <footer><Button onClick={onClose}>Cancel</Button><Button type="submit" kind={danger ? "danger" : "primary"} disabled={!ready || busy}>{busy ? "Working…" : action}</Button></footer>
