@@ -30,17 +30,7 @@ func (m *Mirror) formatLog(ctx context.Context, id replica.ID, format logFormat)
 	if format == keepMarks {
 		return nil
 	}
-	regions := (m.volume.Size + RegionBytes - 1) / RegionBytes
-	bytes := (logHeadBytes + (regions+7)/8 + superblockBytes - 1) / superblockBytes * superblockBytes
-	log := make([]byte, bytes)
-	binary.LittleEndian.PutUint32(log, logMagic)
-	binary.LittleEndian.PutUint32(log[4:], logVersion)
-	binary.LittleEndian.PutUint64(log[8:], uint64(regions))
-	if format == clearMarks {
-		for i := range regions {
-			log[logHeadBytes+i/8] |= 1 << (i % 8)
-		}
-	}
+	log := logOf(m.volume.Size, format)
 	if _, err := m.number(ctx, id); err != nil { // verify that the device is the replica
 		return err
 	}
@@ -53,4 +43,20 @@ func (m *Mirror) formatLog(ctx context.Context, id replica.ID, format logFormat)
 		return fmt.Errorf("write the log to replica %d: %w", id, err)
 	}
 	return nil
+}
+
+// logOf returns the log of a volume with this size in bytes, in whole blocks.
+func logOf(size int64, format logFormat) []byte {
+	regions := (size + RegionBytes - 1) / RegionBytes
+	bytes := (logHeadBytes + (regions+7)/8 + superblockBytes - 1) / superblockBytes * superblockBytes
+	log := make([]byte, bytes)
+	binary.LittleEndian.PutUint32(log, logMagic)
+	binary.LittleEndian.PutUint32(log[4:], logVersion)
+	binary.LittleEndian.PutUint64(log[8:], uint64(regions))
+	if format == clearMarks {
+		for i := range regions {
+			log[logHeadBytes+i/8] |= 1 << (i % 8)
+		}
+	}
+	return log
 }
