@@ -132,18 +132,18 @@ func TestReplicasAreCompared(t *testing.T) {
 // A volume is measured while it is published to at least one node and has been confirmed lately.
 func TestPublishedVolumesAreMeasured(t *testing.T) {
 	m := &measured{}
-	context := map[string]string{}
-	m.note("t0", volume.Volume{UUID: "a", Name: "pvc-a"}, nodeA, context)
-	m.note("t0", volume.Volume{UUID: "a", Name: "pvc-a"}, nodeB, context)
-	m.note("t1", volume.Volume{UUID: "b", Name: "pvc-b"}, nodeA, context)
+	none := map[string]string{}
+	m.note("t0", volume.Volume{UUID: "a", Name: "pvc-a"}, nodeA, none)
+	m.note("t0", volume.Volume{UUID: "a", Name: "pvc-a"}, nodeB, none)
+	m.note("t1", volume.Volume{UUID: "b", Name: "pvc-b"}, nodeA, none)
 	assert.Equal(t, map[string][]metrics.VolumeIO{"t0": {{Target: "t0", Volume: "a", Lvol: "pvc-a"}}, "t1": {{Target: "t1", Volume: "b", Lvol: "pvc-b"}}}, m.list())
 	m.forget("a", nodeA)
 	m.forget("c", nodeA)
 	assert.Len(t, m.list(), 2, "it is still published to the other node")
 	m.forget("a", nodeB)
 	assert.Len(t, m.list(), 1)
-	m.note("t0", volume.Volume{UUID: "a"}, nodeA, context)
-	m.note("t0", volume.Volume{UUID: "a"}, nodeB, context)
+	m.note("t0", volume.Volume{UUID: "a"}, nodeA, none)
+	m.note("t0", volume.Volume{UUID: "a"}, nodeB, none)
 	m.forget("a", "")
 	assert.Len(t, m.list(), 1, "it is unpublished from all nodes")
 	m.volumes["b"].seen = time.Now().Add(-measuredFor - time.Second)

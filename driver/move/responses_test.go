@@ -19,7 +19,7 @@ type liar struct {
 	*farm
 	volume   func(v *csi.Volume)
 	snapshot func(s *csi.Snapshot)
-	publish  func(context map[string]string)
+	publish  func(published map[string]string)
 }
 
 func (l liar) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
