@@ -2,12 +2,15 @@ package connect
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
@@ -118,4 +121,53 @@ func TestRecordsOfTheInterfaceAreChanged(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(k.root, "var/lib/iscsi/.spdkgate-*"))
 	require.NoError(t, err)
 	assert.Empty(t, left)
+}
+
+// The exit codes are those of iscsiadm(8), and that of a shell that cannot find a program.
+func TestExitCodesOfISCSIAdm(t *testing.T) {
+	assert.Equal(t, map[string]int{
+		"ISCSI_ERR_SESS_NOT_FOUND": 2, "ISCSI_ERR_TRANS": 4, "ISCSI_ERR_LOGIN": 5, "ISCSI_ERR_TRANS_TIMEOUT": 8, "ISCSI_ERR_PDU_TIMEOUT": 11, "ISCSI_ERR_TRANS_NOT_FOUND": 12,
+		"ISCSI_ERR_SESS_EXISTS": 15, "ISCSI_ERR_ISCSID_COMM_ERR": 18, "ISCSI_ERR_FATAL_LOGIN": 19, "ISCSI_ERR_ISCSID_NOTCONN": 20, "ISCSI_ERR_NO_OBJS_FOUND": 21,
+		"ISCSI_ERR_HOST_NOT_FOUND": 23, "ISCSI_ERR_LOGIN_AUTH_FAILED": 24, "not found by the shell": 127,
+	}, map[string]int{
+		"ISCSI_ERR_SESS_NOT_FOUND": exitNoSession, "ISCSI_ERR_TRANS": exitTransport, "ISCSI_ERR_LOGIN": exitLogin, "ISCSI_ERR_TRANS_TIMEOUT": exitTransportTimeout,
+		"ISCSI_ERR_PDU_TIMEOUT": exitPDUTimeout, "ISCSI_ERR_TRANS_NOT_FOUND": exitNoTransport, "ISCSI_ERR_SESS_EXISTS": exitExists, "ISCSI_ERR_ISCSID_COMM_ERR": exitDaemonComm,
+		"ISCSI_ERR_FATAL_LOGIN": exitFatalLogin, "ISCSI_ERR_ISCSID_NOTCONN": exitDaemonNotConnected, "ISCSI_ERR_NO_OBJS_FOUND": exitNoObjects,
+		"ISCSI_ERR_HOST_NOT_FOUND": exitHostNotFound, "ISCSI_ERR_LOGIN_AUTH_FAILED": exitAuthFailed, "not found by the shell": exitNotInstalled,
+	})
+}
+
+// Options that are not set have the documented defaults; those that are set keep their values.
+func TestNVMeOptionsHaveDefaults(t *testing.T) {
+	assert.Equal(t, NVMeOptions{CtrlLossTimeout: 10 * time.Minute, ReconnectDelay: 2 * time.Second, KeepAlive: 5 * time.Second}, NVMeOptions{}.withDefaults())
+	given := NVMeOptions{CtrlLossTimeout: -1, ReconnectDelay: time.Second, KeepAlive: time.Minute, FastIOFail: time.Hour, IOQueues: 3, QueueSize: 17}
+	assert.Equal(t, given, given.withDefaults())
+}
+
+// A canceled operation reports its cause, and one that took too long that it did.
+func TestEarlierDeadlineLeavesTimeForTheError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	without, stop := earlier(ctx)
+	defer stop()
+	_, ok := without.Deadline()
+	assert.False(t, ok)
+	for left, reserved := range map[time.Duration]time.Duration{time.Hour: time.Second, 80 * time.Minute: time.Second} {
+		deadline := time.Now().Add(left)
+		limited, cancel := context.WithDeadline(t.Context(), deadline)
+		defer cancel()
+		sooner, stop := earlier(limited)
+		defer stop()
+		at, ok := sooner.Deadline()
+		require.True(t, ok)
+		assert.Equal(t, reserved, deadline.Sub(at))
+	}
+	deadline := time.Now().Add(-time.Hour)
+	past, cancel := context.WithDeadline(t.Context(), deadline)
+	defer cancel()
+	require.ErrorIs(t, timeout(past), ErrTimeout)
+	why := errors.New("the node shuts down")
+	ended, end := context.WithCancelCause(t.Context())
+	end(why)
+	require.Equal(t, why, timeout(ended))
 }

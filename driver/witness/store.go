@@ -61,7 +61,7 @@ func NewStore(client *kubernetes.Client) *Store {
 }
 
 func pause(ctx context.Context, attempt int) error {
-	timer := time.NewTimer(min(50*time.Millisecond<<min(attempt, 10), 5*time.Second))
+	timer := time.NewTimer(pauseAfter(attempt))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -69,6 +69,12 @@ func pause(ctx context.Context, attempt int) error {
 	case <-timer.C:
 		return nil
 	}
+}
+
+// pauseAfter returns how long to wait after an attempt, counted from 0. The pause doubles with each
+// attempt, up to 5 s.
+func pauseAfter(attempt int) time.Duration {
+	return min(50*time.Millisecond<<min(attempt, 10), 5*time.Second)
 }
 
 func pathOf(name string) string { return collection + "/" + url.PathEscape(name) }
