@@ -19,20 +19,25 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	}
 	// First delete the bases that only v needs, so that after a crash, the remaining bases can
 	// still be found from v.
-	var shared []Volume
+	var left []Volume
 	for _, base := range above {
-		if len(base.Clones) > 1 {
-			shared = append(shared, base)
-		} else if err := s.removeBase(ctx, base); err != nil {
-			return err
+		deleted := false
+		if len(base.Clones) <= 1 {
+			if deleted, err = s.removeBase(ctx, base); err != nil {
+				return err
+			}
+		}
+		if !deleted {
+			left = append(left, base)
 		}
 	}
 	if err := s.remove(ctx, v); err != nil {
 		return err
 	}
 	// A base that has lost a clone may have only one clone left, which makes it unneeded. Deleting
-	// a base can in turn make the base above it unneeded.
-	for _, base := range shared {
+	// a base can in turn make the base above it unneeded. The proxy refuses to delete a base that is
+	// smaller than its only clone, until that clone is deleted.
+	for _, base := range left {
 		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err
 		}
@@ -78,7 +83,8 @@ func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 			return err
 		}
 	}
-	return s.removeBase(ctx, now)
+	_, err = s.removeBase(ctx, now)
+	return err
 }
 
 // usedByHost reports whether a host may be writing to a volume. The snapshot below such a volume
@@ -95,12 +101,14 @@ func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	return s.exports.Exists(ctx, v.UUID)
 }
 
-// removeBase deletes a base unless the base now has another clone or its clone is in use.
-func (s *Service) removeBase(ctx context.Context, base Volume) error {
-	if err := s.remove(ctx, base); err != nil && !errors.Is(err, ErrInUse) && !errors.Is(err, spdkrpc.InUse) {
-		return err
+// removeBase deletes a base. The base is not deleted if it now has another clone, or if its clone
+// is in use or is larger than the base.
+func (s *Service) removeBase(ctx context.Context, base Volume) (deleted bool, err error) {
+	err = s.remove(ctx, base)
+	if errors.Is(err, ErrInUse) || errors.Is(err, spdkrpc.InUse) {
+		return false, nil
 	}
-	return nil
+	return err == nil, err
 }
 
 // sweepOnce calls sweep unless this service has already swept successfully.
