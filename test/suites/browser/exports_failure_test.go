@@ -238,3 +238,40 @@ func TestExportsOfOthersAreKept(t *testing.T) {
 	p.has("the iSCSI target iqn.2026-01.example:db offers lvs0/db already")
 	p.until(submits + `.disabled`)
 }
+
+// The page does not tell a tenant that there is no listener or host, because it does not see those
+// that an administrator has chosen outside the tenant's configuration.
+func TestTenantIsNotToldThatHiddenObjectsAreMissing(t *testing.T) {
+	w, nqn := exportTestbed(t), teamNQN+"web"
+	w.call(t, "nvmf_create_subsystem", object{"nqn": nqn, "serial_number": "web", "ana_reporting": true})
+	w.call(t, "nvmf_subsystem_add_ns", object{"nqn": nqn, "namespace": object{"bdev_name": "team/web"}})
+	w.call(t, "nvmf_subsystem_add_host", object{"nqn": nqn, "host": "nqn.2026-01.example.storage:host"})
+	w.call(t, "nvmf_subsystem_add_listener", object{"nqn": nqn, "listen_address": object{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": "4420"}})
+	p := newPageAt(t, w)
+	p.signIn("team")
+	for _, list := range []string{"volumes", "exports"} {
+		p.openPanel(list, map[string]string{"volumes": "web", "exports": nqn}[list])
+		p.until(panelText + `.includes("none that you may see") && ` + panelText + `.includes("no host that you may see")`)
+		assert.False(t, eval[bool](p, panelText+`.includes("no host can")`))
+	}
+	p.openPanel("volumes", "web")
+	p.until(panelText + `.includes("Not shown: you are not permitted to call spdkgate_get_io_history")`)
+}
+
+// If the user may read the tenant's names, the page uses its prefix and lists its addresses.
+func TestTenantsNamesAreUsedByDefault(t *testing.T) {
+	w := exportTestbed(t)
+	p, nqn := newPageAt(t, w), teamNQN+w.uuid(t, "team/web")
+	p.signIn("lead")
+	p.openPanel("volumes", "web")
+	p.press("Export…")
+	p.has("Empty for " + nqn + ". If the value ends with a colon, the volume's UUID follows. The NQNs of tenant team begin with " + teamNQN + ".")
+	p.has("Addresses of tenant team: 127.0.0.1:4421.")
+	p.fill("NQNs of hosts", hostA)
+	p.has("name an address of tenant team: 127.0.0.1:4421")
+	p.fill("Other addresses of the storage server", "127.0.0.1:4421")
+	p.sameInTerminal("lead")
+	p.submit()
+	p.has("team/web is exported as " + nqn)
+	require.Equal(t, []string{nqn + " 000000000000 127.0.0.1:4421 ana:true"}, w.exports(t))
+}

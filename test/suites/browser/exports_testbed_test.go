@@ -31,6 +31,7 @@ users:
   - {name: admin, password_hash: "%[3]s", roles: [admin]}
   - {name: viewer, password_hash: "%[3]s", roles: [read-only]}
   - {name: team, password_hash: "%[3]s", roles: [csi-controller], tenant: team}
+  - {name: lead, password_hash: "%[3]s", roles: [csi-controller, read-only], tenant: team}
   - {name: helpless, password_hash: "%[3]s", roles: [no-listeners]}
 roles:
   no-listeners:

@@ -9,6 +9,10 @@ export const farewell = new Cell("");
 // allowed contains the names of the methods that the user may call, or null while they are unknown.
 export const allowed = new Cell<Set<string> | null>(null);
 
+// unseen returns a text about an empty list. A user with a tenant does not see everything, so an empty list means only that the user sees
+// nothing.
+export const unseen = (empty: string, seen: string) => (session.value?.tenant ? seen : empty);
+
 export function begin(s: api.Session) {
   api.setSession(s);
   farewell.value = "";

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";
-import { allowed, can } from "../model/session";
+import { allowed, can, unseen } from "../model/session";
 import { connectCommands, portalsOf, reportsANA } from "../model/exports";
 import { Address, Inventory, Subsystem, TargetNode, Volume, address, firstLook, inventoryError, readInventory, useInventory } from "../model/storage";
 import { announce, change, link, route, useCell, useLoad, useSearch } from "../state";
@@ -137,11 +137,11 @@ function ExportPanel({ row, all, onClose }: { row: Row; all: Inventory; onClose:
         {!reportsANA(s) && <Alert level="warn">No ANA reporting: no snapshot of the volume is possible while a host is connected. SPDK cannot add it: withdraw the export, then export the volume again.</Alert>}
         <dl class="facts">
           <dt>Serial</dt><dd class="mono">{s.serial_number}</dd>
-          <dt>Listeners</dt><dd>{s.listen_addresses.length ? <ul class="plain">{s.listen_addresses.map((a) => <li key={address(a)}>{address(a)}</li>)}</ul> : "none: no host can connect"}</dd>
+          <dt>Listeners</dt><dd>{s.listen_addresses.length ? <ul class="plain">{s.listen_addresses.map((a) => <li key={address(a)}>{address(a)}</li>)}</ul> : unseen("none: no host can connect", "none that you may see")}</dd>
           {can("nvmf_subsystem_get_listeners") && <><dt>ANA</dt><dd><ANA nqn={s.nqn} /></dd></>}
           <dt>Admitted</dt><dd>{s.allow_any_host ? <Alert level="warn">Every host may connect.</Alert> : s.hosts.length ? <ul class="plain hosts">{s.hosts.map((h) => (
             <li key={h.nqn}><span class="mono wrap">{h.nqn}</span>{h.dhchap_key && <span class="faint"> key {h.dhchap_key}</span>}
-              {volume && can("nvmf_subsystem_remove_host") && <Button icon="close" kind="quiet" label={`Remove host ${h.nqn}`} onClick={() => setActing({ volume, withdraw: [h.nqn] })} />}</li>))}</ul> : "no host"}</dd>
+              {volume && can("nvmf_subsystem_remove_host") && <Button icon="close" kind="quiet" label={`Remove host ${h.nqn}`} onClick={() => setActing({ volume, withdraw: [h.nqn] })} />}</li>))}</ul> : unseen("no host", "no host that you may see")}</dd>
           {s.listen_addresses.length > 0 && <><dt>Connect</dt><dd><ul class="plain mono">{connectCommands(s.nqn, portalsOf(s)).map((c) => <li key={c} class="wrap"><CommandLine text={c} /><Copy text={c} label="Copy the command" /></li>)}</ul></dd></>}
           {can("nvmf_subsystem_get_controllers") && <><dt>Connected</dt><dd><Connected nqn={s.nqn} /></dd></>}
         </dl>

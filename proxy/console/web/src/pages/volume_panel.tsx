@@ -3,11 +3,11 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";
 import { type IOSample, mayReadHistory, measuring, useHistory, withoutPercentiles } from "../model/io";
-import { allowed, can } from "../model/session";
+import { allowed, can, unseen } from "../model/session";
 import { reportsANA } from "../model/exports";
 import { Inventory, Volume, address } from "../model/storage";
 import { announce, change, link, useCell } from "../state";
-import { Alert, Button, Copy, ErrorNote, ShareBar } from "../ui/parts";
+import { Alert, Button, Copy, ErrorNote, MethodName, ShareBar } from "../ui/parts";
 import { GrafanaLink } from "../ui/grafana";
 import { Line, Plot } from "../ui/plot";
 import { ExportVolume } from "./export_dialog";
@@ -54,10 +54,10 @@ export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: 
           return <li key={c}>{clone ? <a href={link("volumes", { id: clone.id })} onClick={(e) => { e.preventDefault(); change({ id: clone.id }); }}>{clone.name}</a> : c}</li>;
         })}{v.clones.length > 20 && <li>and {v.clones.length - 20} more</li>}</ul></dd></>}
       </dl>
-      {mayReadHistory() && <VolumeIO volume={v} />}
+      {mayReadHistory() ? <VolumeIO volume={v} /> : <><h3>I/O</h3><p class="faint">Not shown: you are not permitted to call <MethodName name="spdkgate_get_io_history" />, or the proxy keeps no history.</p></>}
       <GrafanaLink subject={{ volume: v.alias, uuid: v.id, store: v.store }} />
       <h3>Exports</h3>
-      {v.exports.length === 0 ? <p class="faint">{all.subsystems === null && all.nodes === null ? "Your roles do not permit listing exports." : "Not exported: no host can reach this volume."}</p> :
+      {v.exports.length === 0 ? <p class="faint">{all.subsystems === null && all.nodes === null ? "Your roles do not permit listing exports." : unseen("Not exported: no host can reach this volume.", "You see no export of this volume.")}</p> :
         v.exports.map((e) => <ExportOf key={e.name + e.unit} kind={e.kind} name={e.name} unit={e.unit} all={all} />)}
       {action === "export" && <ExportVolume volume={v} onClose={close} />}
       {action === "grow" && <GrowVolume volume={v} store={all.stores.find((s) => s.name === v.store)} onClose={close} />}
@@ -119,8 +119,8 @@ function ExportOf({ kind, name, unit, all }: { kind: string; name: string; unit:
       {s && !reportsANA(s) && <Alert level="warn">No ANA reporting: no snapshot of this volume is possible while a host is connected.</Alert>}
       <dl class="facts">
         <dt>{kind}</dt><dd>{s ? `namespace ${unit}` : `LUN ${unit}`}</dd>
-        {s && <><dt>Listeners</dt><dd>{s.listen_addresses.map(address).join(", ") || "none"}</dd>
-          <dt>Admitted</dt><dd>{s.allow_any_host ? "every host" : s.hosts.length ? <ul class="plain mono">{s.hosts.map((h) => <li key={h.nqn} class="wrap">{h.nqn}</li>)}</ul> : "no host"}</dd>
+        {s && <><dt>Listeners</dt><dd>{s.listen_addresses.map(address).join(", ") || unseen("none", "none that you may see")}</dd>
+          <dt>Admitted</dt><dd>{s.allow_any_host ? "every host" : s.hosts.length ? <ul class="plain mono">{s.hosts.map((h) => <li key={h.nqn} class="wrap">{h.nqn}</li>)}</ul> : unseen("no host", "no host that you may see")}</dd>
           {can("nvmf_subsystem_get_controllers") && <><dt>Connected</dt><dd><Connected nqn={s.nqn} /></dd></>}</>}
       </dl>
     </section>
