@@ -134,32 +134,32 @@ func TestCredentialsHaveTheDocumentedOutcomes(t *testing.T) {
 		user, auth  string // if user is empty, the status is 401
 		says        string
 	}{
-		"nobody":                          {says: "HTTP Basic"},
-		"password":                        {headers: []string{basicHeader("admin", adminPassword)}, user: "admin", auth: "basic"},
-		"wrong password":                  {headers: []string{basicHeader("admin", "x")}, auth: "basic"},
-		"unknown name":                    {headers: []string{basicHeader("eve", adminPassword)}, auth: "basic"},
-		"name of one without password":    {headers: []string{basicHeader("backup", g.token)}, auth: "basic"},
-		"token":                           {headers: []string{bearer(g.token)}, user: "backup", auth: "token"},
-		"unknown token":                   {headers: []string{bearer(authn.NewToken())}, auth: "token"},
-		"token cut":                       {headers: []string{bearer(g.token[:30])}, auth: "token", says: "incomplete or mistyped"},
-		"certificate":                     {certificate: dashboard, user: "dashboard", auth: "certificate"},
-		"certificate of nobody":           {certificate: nobodys, auth: "certificate", says: `to add a user with one of san_dns \"other.example\"`},
-		"certificate expired":             {certificate: old, auth: "certificate", says: "expired"},
-		"certificate of others":           {certificate: strange, auth: "certificate", says: "does not trust, or no longer trusts"},
-		"JWT":                             {headers: []string{bearer(csi)}, user: "csi", auth: "jwt"},
-		"JWT for others":                  {headers: []string{bearer(g.csiToken("vault", csiSubject, nil))}, auth: "jwt", says: `with the audience \"spdk-proxy\"`},
-		"JWT of another account":          {headers: []string{bearer(g.csiToken(csiAudience, "system:serviceaccount:x:y", nil))}, auth: "jwt", says: "no user has its subject"},
-		"JWT expired":                     {headers: []string{bearer(g.csiToken(csiAudience, csiSubject, map[string]any{"exp": 1e9}))}, auth: "jwt", says: "expired on 2001"},
-		"JWT of another issuer":           {headers: []string{bearer(g.csiToken(csiAudience, csiSubject, map[string]any{"iss": g.issuer.URL}))}, auth: "jwt"},
-		"JWT unsigned":                    {headers: []string{bearer(authntest.Unsigned(t, g.issuer.Claims(csiAudience, csiSubject, map[string]any{"iss": "https://kubernetes.default.svc.cluster.local"})))}, auth: "jwt"},
-		"JWT with the public key":         {headers: []string{bearer(forged)}, auth: "jwt"},
-		"password and certificate":        {headers: []string{basicHeader("admin", adminPassword)}, certificate: dashboard, user: "admin", auth: "basic"},
-		"password, certificate of others": {headers: []string{basicHeader("admin", adminPassword)}, certificate: strange, user: "admin", auth: "basic"},
-		"wrong password, certificate":     {headers: []string{basicHeader("admin", "x")}, certificate: dashboard, auth: "basic"},
-		"wrong token, certificate":        {headers: []string{bearer(authn.NewToken())}, certificate: dashboard, auth: "token"},
-		"unknown scheme, certificate":     {headers: []string{"Negotiate x"}, certificate: dashboard},
-		"two headers":                     {headers: []string{basicHeader("admin", adminPassword), bearer(g.token)}},
-		"two headers, certificate":        {headers: []string{bearer(g.token), bearer(g.token)}, certificate: dashboard},
+		"nobody":                           {says: "HTTP Basic"},
+		"password":                         {headers: []string{basicHeader("admin", adminPassword)}, user: "admin", auth: "basic"},
+		"wrong password":                   {headers: []string{basicHeader("admin", "x")}, auth: "basic"},
+		"unknown name":                     {headers: []string{basicHeader("eve", adminPassword)}, auth: "basic"},
+		"user without a password":          {headers: []string{basicHeader("backup", g.token)}, auth: "basic"},
+		"token":                            {headers: []string{bearer(g.token)}, user: "backup", auth: "token"},
+		"unknown token":                    {headers: []string{bearer(authn.NewToken())}, auth: "token"},
+		"truncated token":                  {headers: []string{bearer(g.token[:30])}, auth: "token", says: "incomplete or mistyped"},
+		"certificate":                      {certificate: dashboard, user: "dashboard", auth: "certificate"},
+		"certificate of no user":           {certificate: nobodys, auth: "certificate", says: `to add a user with one of san_dns \"other.example\"`},
+		"expired certificate":              {certificate: old, auth: "certificate", says: "expired"},
+		"certificate of another authority": {certificate: strange, auth: "certificate", says: "does not trust, or no longer trusts"},
+		"JWT":                              {headers: []string{bearer(csi)}, user: "csi", auth: "jwt"},
+		"JWT for another audience":         {headers: []string{bearer(g.csiToken("vault", csiSubject, nil))}, auth: "jwt", says: `with the audience \"spdk-proxy\"`},
+		"JWT of another account":           {headers: []string{bearer(g.csiToken(csiAudience, "system:serviceaccount:x:y", nil))}, auth: "jwt", says: "no user has its subject"},
+		"expired JWT":                      {headers: []string{bearer(g.csiToken(csiAudience, csiSubject, map[string]any{"exp": 1e9}))}, auth: "jwt", says: "expired on 2001"},
+		"JWT of another issuer":            {headers: []string{bearer(g.csiToken(csiAudience, csiSubject, map[string]any{"iss": g.issuer.URL}))}, auth: "jwt"},
+		"unsigned JWT":                     {headers: []string{bearer(authntest.Unsigned(t, g.issuer.Claims(csiAudience, csiSubject, map[string]any{"iss": "https://kubernetes.default.svc.cluster.local"})))}, auth: "jwt"},
+		"JWT signed with the public key":   {headers: []string{bearer(forged)}, auth: "jwt"},
+		"password and certificate":         {headers: []string{basicHeader("admin", adminPassword)}, certificate: dashboard, user: "admin", auth: "basic"},
+		"password, certificate of another authority": {headers: []string{basicHeader("admin", adminPassword)}, certificate: strange, user: "admin", auth: "basic"},
+		"wrong password, certificate":                {headers: []string{basicHeader("admin", "x")}, certificate: dashboard, auth: "basic"},
+		"wrong token, certificate":                   {headers: []string{bearer(authn.NewToken())}, certificate: dashboard, auth: "token"},
+		"unknown scheme, certificate":                {headers: []string{"Negotiate x"}, certificate: dashboard},
+		"two headers":                                {headers: []string{basicHeader("admin", adminPassword), bearer(g.token)}},
+		"two headers, certificate":                   {headers: []string{bearer(g.token), bearer(g.token)}, certificate: dashboard},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g.unmerged()
@@ -199,7 +199,7 @@ func TestErrorsMentionOnlyConfiguredMethods(t *testing.T) {
 	assert.Equal(t, []string{`Basic realm="spdk-proxy", charset="UTF-8"`}, g.Header["Www-Authenticate"])
 }
 
-// If client certificates are required, the TLS handshake fails without one.
+// If client certificates are required, the TLS handshake fails without a certificate.
 func TestRequiredCertificatesAreEnforced(t *testing.T) {
 	g := newGatehouse(t, "client_auth: optional", "client_auth: required")
 	right := basicHeader("admin", adminPassword)

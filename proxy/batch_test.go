@@ -86,9 +86,9 @@ func TestInvalidBatchIsNotExecutedInPart(t *testing.T) {
 		batch  string
 		status int
 	}{
-		"cut off":  {`[` + createNamed("m0") + `,`, 400},
-		"too many": {`[` + many + createNamed("m0") + `]`, 413},
-		"followed": {`[` + createNamed("m0") + `]{}`, 400},
+		"truncated":      {`[` + createNamed("m0") + `,`, 400},
+		"too many calls": {`[` + many + createNamed("m0") + `]`, 413},
+		"followed":       {`[` + createNamed("m0") + `]{}`, 400},
 	} {
 		g := b.post(c.batch)
 		assert.Equal(t, c.status, g.StatusCode, name)
@@ -125,16 +125,16 @@ func TestDocumentedHostileInputIsRejected(t *testing.T) {
 }
 
 // If a batch must end during its first call, its remaining calls are not executed.
-func TestBatchEndsEarly(t *testing.T) {
+func TestInterruptedBatchSkipsItsRemainingCalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		end    func(*bench, context.CancelFunc)
 		status float64
 	}{
-		"the client leaves": {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
-		"the proxy stops":   {func(b *bench, _ context.CancelFunc) { b.proxy.gate.Drain() }, 503},
+		"the client disconnects": {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
+		"the proxy stops":        {func(b *bench, _ context.CancelFunc) { b.proxy.gate.Drain() }, 503},
 		// The memory for results is limited as documented, however many batches a user sends
 		// concurrently.
-		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.takeMemory("admin") }, 429},
+		"other results exhaust the memory limit": {func(b *bench, _ context.CancelFunc) { b.takeMemory("admin") }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "v26.05")

@@ -30,7 +30,7 @@ func (s *Server) newAuditLog(schema *rpcschema.Document) error {
 	case config.CallsToJournal:
 		journal, err := auditlog.OpenJournal(auditlog.JournalSocket, level)
 		if err != nil {
-			return fmt.Errorf("log.calls: connect to journald: %w: use another value of log.calls.to where systemd does not run", err)
+			return fmt.Errorf("log.calls: connect to journald: %w: without systemd, use another value of log.calls.to", err)
 		}
 		first = journal
 	default:
@@ -47,6 +47,6 @@ func (s *Server) closeAuditLog() {
 		return
 	}
 	if err := s.callLog.Close(); err != nil {
-		s.log.Error("the last lines of the log of calls may be lost at a power failure", "error", err)
+		s.log.Error("the last lines of the audit log may be lost in a power failure", "error", err)
 	}
 }

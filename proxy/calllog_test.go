@@ -76,7 +76,7 @@ func TestCallsAreLoggedToAFile(t *testing.T) {
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_audit_failures_total 1\n")
 }
 
-func TestUnopenableCallLogPreventsStart(t *testing.T) {
+func TestServerDoesNotStartIfTheCallLogCannotBeOpened(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for path, says := range map[string]string{filepath.Join(t.TempDir(), "none", "calls.log"): "no such file", t.TempDir(): "is a directory"} {
 		c := *b.config

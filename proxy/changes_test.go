@@ -60,7 +60,7 @@ func (b *bench) writeMetadata(t *testing.T, file string, allocated map[string][]
 
 // A snapshot of a volume that is larger than the snapshot can be deleted only if the metadata shows
 // that the volume has its own extent page, or that the snapshot has none.
-func TestMetadataDecidesDeletionsBelowLargerVolumes(t *testing.T) {
+func TestDeletionOfASnapshotOfALargerVolumeDependsOnTheMetadata(t *testing.T) {
 	for name, c := range map[string]struct {
 		allocated map[string][]uint64
 		missing   bool
@@ -187,7 +187,7 @@ func TestChangesAndDeletionsWaitForEachOther(t *testing.T) {
 	<-done
 }
 
-func TestTenantsReadOnlyTheirChanges(t *testing.T) {
+func TestTenantsCanReadOnlyTheirOwnChanges(t *testing.T) {
 	b := newSafeBench(t, "v26.05", oneTeam, withJournal(t))
 	b.chained(t)
 	for _, params := range []string{`{"snapshot":"lvs0/%s"}`, `{"snapshot":"lvs0/%s","allow_volume":true}`, `{"snapshot":"lvs0/%s","base":"lvs0/s1"}`, `{"snapshot":"lvs0/s1","base":"lvs0/%s"}`} {
@@ -239,7 +239,7 @@ func TestChangesErrorsHideDevicesFromTenants(t *testing.T) {
 }
 
 // If the device does not respond, the call fails at its deadline.
-func TestChangesEndAtTheirDeadline(t *testing.T) {
+func TestReadingChangesEndsAtTheDeadline(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) {
 		c.Target.Timeouts.Methods = map[string]config.Duration{changesMethod: config.Duration(200 * time.Millisecond)}
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// loadAndCheck checks a configuration in the same way as check-config.
+// loadAndCheck checks a configuration as check-config does.
 func loadAndCheck(path string) (*config.Config, error) {
 	c, err := config.Load(path)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestInvalidConfigsAreRejected(t *testing.T) {
 	}
 }
 
-func TestConfigValues(t *testing.T) {
+func TestSettingsMatchTheConfiguration(t *testing.T) {
 	c, err := config.Load("config/testdata/full.good.yml")
 	require.NoError(t, err)
 	s, err := gate.NewSettings(c, rpcschema.Default(), nil)

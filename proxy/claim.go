@@ -26,7 +26,7 @@ func (c *targetClaim) take() {
 	defer c.mu.Unlock()
 	c.wanted = true
 	if err := c.try(); err != nil {
-		c.log.Error("another spdk-proxy serves this target: stop one of them, because the calls of two proxies do not wait for each other, and SPDK can lose data", "socket", c.socket, "error", err)
+		c.log.Error("another spdk-proxy serves this target: stop one of them, because calls through two proxies do not wait for each other, and SPDK can lose data", "socket", c.socket, "error", err)
 	}
 }
 

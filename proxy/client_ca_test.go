@@ -20,9 +20,9 @@ import (
 // sessions and new connections.
 func TestReloadRemovesAnAuthority(t *testing.T) {
 	for name, change := range map[string][]string{
-		"for another one":        nil,
-		"for none":               {"  client_ca_file: client-ca.crt        # vouches for client certificates\n", "", "  client_auth: optional                # required: nobody without one, whatever else they bring\n", "", "    certificate: {san_dns: dashboard.example}\n", "    password_hash_file: $CREDENTIALS_DIRECTORY/secrets_admin.hash\n"},
-		"for another, to be had": {"client_auth: optional", "client_auth: required"},
+		"replaced by another authority":   nil,
+		"no authority remains":            {"  client_ca_file: client-ca.crt        # vouches for client certificates\n", "", "  client_auth: optional                # required: nobody without one, whatever else they bring\n", "", "    certificate: {san_dns: dashboard.example}\n", "    password_hash_file: $CREDENTIALS_DIRECTORY/secrets_admin.hash\n"},
+		"replaced, certificates required": {"client_auth: optional", "client_auth: required"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGatehouse(t)
@@ -59,7 +59,7 @@ func TestReloadRemovesAnAuthority(t *testing.T) {
 			// Unless certificates are required, the proxy still accepts an Authorization header on
 			// a connection with a certificate that is no longer valid.
 			answer, err = g.ask(kept, basicHeader("admin", adminPassword))
-			if strings.Contains(name, "to be had") {
+			if strings.Contains(name, "required") {
 				assert.Error(t, err)
 			} else if assert.NoError(t, err) {
 				assert.Equal(t, 200, answer.StatusCode)
@@ -83,7 +83,7 @@ func TestReloadAppliesToClientCertificates(t *testing.T) {
 	bad := g.load("dashboard.example", "other.example")
 	g.file("client-ca.crt", []byte("none"))
 	require.ErrorContains(t, g.proxy.Reload(bad), "client_ca_file")
-	assert.Equal(t, 200, status(), "the old configuration stays")
+	assert.Equal(t, 200, status(), "the old configuration remains in effect")
 	g.file("client-ca.crt", g.authority.PEM())
 	require.NoError(t, g.proxy.Reload(g.load("dashboard.example", "other.example")))
 	assert.Equal(t, 401, status())

@@ -117,7 +117,7 @@ func TestSnapshotsKeepTheirParent(t *testing.T) {
 
 // After a restart, SPDK reports a snapshot without clones as a read-only volume. The simulated
 // target does the same.
-func TestRestartedSnapshotsKeepParentAndName(t *testing.T) {
+func TestSnapshotsKeepParentAndNameAfterARestart(t *testing.T) {
 	b := newRestartBench(t, withJournal(t))
 	b.call(t, "bdev_aio_create", `{"name":"disk","filename":"`+b.disk+`","block_size":4096}`)
 	b.call(t, "bdev_lvol_create_lvstore", `{"bdev_name":"disk","lvs_name":"lvs0"}`)

@@ -68,7 +68,6 @@ func sendHTTP(verb, path string, text func(request) string) func(*visitor, reque
 	}
 }
 
-// sendSignIn sends a sign-in request.
 func sendSignIn(v *visitor, r request) response {
 	body := passwordOf(caller, adminPassword)
 	if r.credentials != nil {
@@ -143,7 +142,6 @@ func sendLocally(text func(request) string) func(*visitor, request) response {
 	}
 }
 
-// sendUpgrade sends a request to open a stream.
 func sendUpgrade(v *visitor, r request) response {
 	r.header = append([]string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="}, r.header...)
 	return sendHTTP(http.MethodGet, web.StreamPath, nil)(v, r)

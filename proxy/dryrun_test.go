@@ -13,7 +13,7 @@ import (
 )
 
 // The example roles in the manual lead to the decisions in the manual's table.
-func TestDocumentedRolesDecideAsDocumented(t *testing.T) {
+func TestExampleRolesLeadToTheDocumentedDecisions(t *testing.T) {
 	text := documented(t, "docs/authorization.md", "Custom roles", "yaml")[0]
 	table := documented(t, "docs/authorization.md", "Test a policy", "yaml")[0]
 	rows, err := dryrun.ReadTable([]byte(table))

@@ -44,7 +44,7 @@ func (r *restartBench) restartWithoutDisk(t *testing.T) {
 
 // If the target lacks a target node because of a missing disk, but still has its group, clients can
 // find out which initiators a restart would admit, and can remove the target node.
-func TestTargetNodeIsRemovedOnlyFromTheSavedFile(t *testing.T) {
+func TestMissingTargetNodeCanBeRemovedFromTheSavedFile(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	r.exportISCSI(t)
@@ -61,7 +61,7 @@ func TestTargetNodeIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 }
 
 // A group that exists only in the saved file can be removed.
-func TestInitiatorGroupIsRemovedOnlyFromTheSavedFile(t *testing.T) {
+func TestMissingInitiatorGroupCanBeRemovedFromTheSavedFile(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	r.exportISCSI(t)
@@ -78,7 +78,7 @@ func TestInitiatorGroupIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 
 // If a target node is created while the saved file contains another version of it, the new version
 // replaces the saved one. A restarted target then admits only the new initiator.
-func TestCreatedTargetNodeReplacesTheMissingOne(t *testing.T) {
+func TestCreatedTargetNodeReplacesTheSavedVersion(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	r.exportISCSI(t)

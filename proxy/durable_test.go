@@ -33,7 +33,7 @@ func (r *restartBench) crash(t *testing.T) {
 
 // If the target crashes after a node was fenced, or after a volume was unpublished or published on
 // another node, the restarted target admits exactly the hosts that the responses have confirmed.
-func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
+func TestAccessChangesAreSavedBeforeTheResponse(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	host := func(nqn string) string { return fmt.Sprintf(`{"nqn":%q,"host":%q}`, volumeNQN, nqn) }
@@ -58,7 +58,7 @@ func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
 }
 
 // Changes to access are saved before the response even while the target lacks another object.
-func TestAccessIsSavedWhileAnObjectIsMissing(t *testing.T) {
+func TestAccessChangesAreSavedWhileAnObjectIsMissing(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	r.call(t, "nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:w"}`)
@@ -78,7 +78,7 @@ func TestAccessIsSavedWhileAnObjectIsMissing(t *testing.T) {
 	assert.Empty(t, r.save(t).Missing)
 }
 
-// startWithout restarts the target with a copy of the saved file without calls of the given
+// startWithout restarts the target with a copy of the saved file that lacks all calls of these
 // methods, as an administrator might do.
 func (r *restartBench) startWithout(t *testing.T, methods ...string) {
 	t.Helper()
@@ -148,7 +148,7 @@ func TestResponseReportsUnsavedChange(t *testing.T) {
 	g := r.post(`{"id":1,"method":"nvmf_subsystem_remove_host","params":{"nqn":"` + volumeNQN + `","host":"nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111"}}`)
 	assert.Equal(t, http.StatusInternalServerError, g.StatusCode)
 	assert.Equal(t, jsonrpc.CodeNotSaved, g.code(t))
-	assert.Contains(t, g.body, "the target did it")
+	assert.Contains(t, g.body, "the target executed the call")
 	assert.NotContains(t, g.body, r.dir)
 	assert.Equal(t, jsonrpc.CodeNotSaved, r.post(`{"id":1,"method":"spdkgate_config_await"}`).code(t))
 	require.NoError(t, os.RemoveAll(block))
@@ -159,7 +159,7 @@ func TestResponseReportsUnsavedChange(t *testing.T) {
 
 // If the saved file admits a host to a subsystem that the target lacks, clients can find this out,
 // and can remove the host although SPDK refuses the call.
-func TestHostIsRemovedOnlyFromTheSavedFile(t *testing.T) {
+func TestMissingHostCanBeRemovedFromTheSavedFile(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	r.call(t, "nvmf_subsystem_add_host", `{"nqn":"`+volumeNQN+`","host":"`+worker3+`"}`)

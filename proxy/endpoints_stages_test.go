@@ -169,7 +169,7 @@ func stages() []*stage {
 			request: with(func(r *request) { r.noCSRF = true }),
 			want: refusal{
 				status: http.StatusForbidden, code: jsonrpc.CodeForbidden, outcome: "denied", denial: "origin",
-				message: "the request does not have its session's CSRF token (X-CSRF-Token). Nothing was executed; load the console again.",
+				message: "the request lacks its session's CSRF token (X-CSRF-Token). Nothing was executed; load the console again.",
 				audit:   map[string]any{"decision": undecided, "error": gate.ErrCSRF.Error()},
 			},
 		},

@@ -212,7 +212,7 @@ func TestEventsReportTargetStates(t *testing.T) {
 
 // Full lvstores, nearly exhausted quotas and expiring certificates are reported both when the
 // condition begins and when it ends.
-func TestConditionsBeginAndEnd(t *testing.T) {
+func TestBeginningAndEndOfConditionsAreReported(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		tenant := c.Tenants["team-a"]
 		tenant.Quota.Volumes = new(2)
@@ -249,7 +249,7 @@ func TestConditionsBeginAndEnd(t *testing.T) {
 
 // A tenant receives only events about its own objects, and none about objects with an unknown
 // owner.
-func TestTenantsSeeOnlyTheirEvents(t *testing.T) {
+func TestTenantsSeeOnlyTheirOwnEvents(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		for i := range c.Users {
 			c.Roles["listeners"] = config.Role{Allow: rules(notificationsMethod)}
@@ -288,7 +288,7 @@ func TestUnauthorizedListenersAreRefused(t *testing.T) {
 
 // A reload that revokes the permission for a stream ends that stream immediately. Other streams
 // stay open.
-func TestReloadEndsForbiddenStreams(t *testing.T) {
+func TestReloadEndsStreamsWithoutPermission(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.proxy.web.StreamCheck = time.Hour // the periodic check must not end the streams
 	s := serve(t, b)

@@ -42,7 +42,7 @@ func oneTeam(c *config.Config) {
 
 // While the target examines volumes, calls by tenants' users are refused, but calls by
 // administrators are not.
-func TestTenantsAreRefusedWhileTheTargetExamines(t *testing.T) {
+func TestTenantCallsAreRefusedWhileTheTargetExaminesVolumes(t *testing.T) {
 	b := newBench(t, "v26.05", oneTeam)
 	for _, method := range []string{"bdev_get_bdevs", "spdk_get_version", "nvmf_get_subsystems", "bdev_wait_for_examine"} {
 		g := b.as(t, "team", method, "", http.StatusForbidden)
@@ -63,7 +63,7 @@ func TestTenantsAreRefusedWhileTheTargetExamines(t *testing.T) {
 }
 
 // If the target does not report whether it examines volumes, the proxy assumes that it does.
-func TestTenantsAreRefusedWhileTheExaminationIsUnknown(t *testing.T) {
+func TestTenantCallsAreRefusedWhileTheExaminationIsUnknown(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease("v26.05"), ExamineListed: true, WaitForRPC: true}, oneTeam)
 	b.as(t, "team", "rpc_get_methods", "", http.StatusForbidden)
 	assert.Nil(t, targetInfoOf(t, b.as(t, "team", "spdkgate_target_get_info", "", http.StatusOK)).ExaminesVolumes)

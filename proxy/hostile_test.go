@@ -30,23 +30,23 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 		send  string
 		again string // sent repeatedly, as long as the proxy accepts it
 	}{
-		{name: "says nothing"},
+		{name: "sends nothing"},
 		{name: "half a line", send: "POST / HT"},
 		{name: "an endless header", send: "POST / HTTP/1.1\r\nHost: x\r\n", again: "X: y\r\n"},
 		{name: "a flood of headers", send: post + strings.Repeat("A: b\r\n", 4*web.MaxHeaderBytes)},
 		{name: "a long name", send: "POST /" + strings.Repeat("x", 4*web.MaxHeaderBytes)},
-		{name: "nobody's body", send: post + "Content-Length: 262144\r\n\r\n{", again: " "},
+		{name: "an unauthenticated body", send: post + "Content-Length: 262144\r\n\r\n{", again: " "},
 		{name: "a body that is never sent", send: post + asUser("viewer") + "Content-Length: 262144\r\n\r\n{"},
 		{name: "a body that is sent slowly", send: post + asUser("viewer") + "Content-Length: 262144\r\n\r\n{", again: " "},
 		{name: "a body with too large a Content-Length", send: post + asUser("viewer") + "Content-Length: 9223372036854775807\r\n\r\n{", again: " "},
 		{name: "chunks without end", send: post + asUser("viewer") + "Transfer-Encoding: chunked\r\n\r\n", again: "1\r\n \r\n"},
-		{name: "extensions of chunks", send: post + asUser("viewer") + "Transfer-Encoding: chunked\r\n\r\n", again: "1;" + strings.Repeat("x", 1000) + "\r\n \r\n"},
+		{name: "chunk extensions", send: post + asUser("viewer") + "Transfer-Encoding: chunked\r\n\r\n", again: "1;" + strings.Repeat("x", 1000) + "\r\n \r\n"},
 		{name: "an endless trailer", send: post + asUser("viewer") + "Transfer-Encoding: chunked\r\n\r\n0\r\n", again: "X: y\r\n"},
 		{name: "two lengths", send: post + asUser("viewer") + "Content-Length: 3\r\nContent-Length: 300\r\n\r\n{}"},
 		{name: "length and chunks", send: post + asUser("viewer") + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"},
 		{name: "expects 100-continue", send: post + "Expect: 100-continue\r\nContent-Length: 100\r\n\r\n"},
-		{name: "expects something else", send: post + asUser("viewer") + "Expect: the unexpected\r\nContent-Length: 2\r\n\r\n{}"},
-		{name: "asks without reading", send: "", again: "GET /openrpc.json HTTP/1.1\r\nHost: x\r\n" + asUser("viewer") + "\r\n"},
+		{name: "an unknown expectation", send: post + asUser("viewer") + "Expect: the unexpected\r\nContent-Length: 2\r\n\r\n{}"},
+		{name: "requests without reading responses", send: "", again: "GET /openrpc.json HTTP/1.1\r\nHost: x\r\n" + asUser("viewer") + "\r\n"},
 		{name: "HTTP/2", send: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", again: "\x00\x00\x00\x04\x00\x00\x00\x00\x00"},
 	} {
 		t.Run(hostile.name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestHostileConnectionsAreClosed(t *testing.T) {
 			c.closed()
 		})
 	}
-	t.Run("no TLS handshake, but plain HTTP", func(t *testing.T) {
+	t.Run("plain HTTP instead of a TLS handshake", func(t *testing.T) {
 		c := s.dial()
 		c.send("\x16\x03\x01\x02\x00\x01\x00")
 		require.NoError(t, c.Conn.(*net.TCPConn).CloseWrite())
@@ -120,10 +120,10 @@ func TestCrossSiteRequestsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	pages := []string{"/metrics", "/metrics/target", "/openrpc.json"}
 	for name, header := range map[string][]string{
-		"a browser":       {"Sec-Fetch-Site", "cross-site"},
-		"another port":    {"Sec-Fetch-Site", "same-site"},
-		"an older one":    {"Origin", "https://evil.example"},
-		"a file, sandbox": {"Origin", "null"},
+		"a browser":                        {"Sec-Fetch-Site", "cross-site"},
+		"another port":                     {"Sec-Fetch-Site", "same-site"},
+		"a browser without Sec-Fetch-Site": {"Origin", "https://evil.example"},
+		"a file or sandbox":                {"Origin", "null"},
 	} {
 		g := b.do("POST", "/", "admin", adminPassword, strings.NewReader(createMalloc), append(header, "Content-Type", "text/plain")...)
 		assert.Equal(t, http.StatusForbidden, g.StatusCode, name)

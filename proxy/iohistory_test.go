@@ -24,7 +24,7 @@ func (b *bench) ioHistory(t *testing.T, user, params string) (list []spdkrpc.Pro
 
 // Tenants can read the I/O history only of their own bdevs; administrators can read that of all
 // bdevs.
-func TestTenantsReadOnlyTheirIOHistory(t *testing.T) {
+func TestTenantsCanReadOnlyTheirOwnIOHistory(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	uuids := map[string]string{}
 	for _, user := range []string{teamA, teamB} {

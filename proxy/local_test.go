@@ -106,7 +106,7 @@ func (p *program) closed() {
 	assert.Empty(p.t, strings.TrimSpace(string(rest)))
 }
 
-func TestLocalCalls(t *testing.T) {
+func TestLocalCallsReceiveResponses(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "viewer"))
 	p := serveLocally(t, b).program()
 	assert.Contains(t, string(p.send(version).answered("1", 0).Result), "SPDK v26.05")
@@ -180,7 +180,7 @@ func TestLocalMessagesFollowSPDKsProtocol(t *testing.T) {
 	p.closed()
 }
 
-func TestLocalStream(t *testing.T) {
+func TestLocalConnectionServesSeveralCalls(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
 	p := s.program()
@@ -228,7 +228,7 @@ func TestLocalCallsStartInOrder(t *testing.T) {
 	}
 }
 
-func TestLocalBatches(t *testing.T) {
+func TestLocalBatchReceivesOneResponsePerCall(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		b := newBench(t, release, local(t, "admin"))
 		p := serveLocally(t, b).program()

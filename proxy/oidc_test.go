@@ -123,7 +123,7 @@ func TestUserSignsInAtTheIssuer(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
-func TestSignInTicketsAreCookies(t *testing.T) {
+func TestSignInTicketIsStoredInACookie(t *testing.T) {
 	w := newOIDC(t, nil)
 	resp := w.browser().do("GET", "/console/oidc/start", "")
 	assert.Regexp(t, `^`+flowCookie+`=[\w-]+; Path=/; Max-Age=600; HttpOnly; Secure; SameSite=Lax$`, resp.Header.Get("Set-Cookie"))
@@ -135,16 +135,16 @@ func TestForgedRedirectsFromTheIssuerAreRefused(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
 	for name, change := range map[string]func(j *journey){
-		"no ticket":           func(j *journey) { j.ticket = "" },
-		"two tickets":         func(j *journey) { j.ticket += "; " + flowCookie + "=" + j.ticket },
-		"ticket of another":   func(j *journey) { j.ticket = w.begin(u).ticket },
-		"changed ticket":      func(j *journey) { j.ticket = map[bool]string{true: "B", false: "A"}[j.ticket[0] == 'A'] + j.ticket[1:] },
-		"no state":            func(j *journey) { j.back.Del("state") },
-		"state of another":    func(j *journey) { j.back.Set("state", w.begin(u).back.Get("state")) },
-		"of another issuer":   func(j *journey) { j.back.Set("iss", "https://attacker.example") },
-		"without a code":      func(j *journey) { j.back.Del("code") },
-		"refused by the user": func(j *journey) { j.back.Set("error", "access_denied") },
-		"markup":              func(j *journey) { j.back.Set("error", "<script>alert(1)</script>") },
+		"no ticket":                 func(j *journey) { j.ticket = "" },
+		"two tickets":               func(j *journey) { j.ticket += "; " + flowCookie + "=" + j.ticket },
+		"ticket of another sign-in": func(j *journey) { j.ticket = w.begin(u).ticket },
+		"changed ticket":            func(j *journey) { j.ticket = map[bool]string{true: "B", false: "A"}[j.ticket[0] == 'A'] + j.ticket[1:] },
+		"no state":                  func(j *journey) { j.back.Del("state") },
+		"state of another sign-in":  func(j *journey) { j.back.Set("state", w.begin(u).back.Get("state")) },
+		"code of another issuer":    func(j *journey) { j.back.Set("iss", "https://attacker.example") },
+		"without a code":            func(j *journey) { j.back.Del("code") },
+		"refused by the user":       func(j *journey) { j.back.Set("error", "access_denied") },
+		"markup":                    func(j *journey) { j.back.Set("error", "<script>alert(1)</script>") },
 	} {
 		j := w.begin(u)
 		change(&j)

@@ -16,7 +16,7 @@ import (
 
 // Even after a restart of the proxy, a tenant's subsystem whose volume was deleted counts against
 // the tenant's quota.
-func TestSubsystemsCountAfterRestart(t *testing.T) {
+func TestSubsystemsCountAgainstTheQuotaAfterARestart(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	for name, where := range map[string]func(c *config.Config, dir string){
 		"saved configuration": func(c *config.Config, dir string) { c.Target.Save = config.Save{Dir: dir, Keep: 1} },

@@ -253,7 +253,7 @@ func TestOlderTargetsRefuseKeys(t *testing.T) {
 	assert.Contains(t, g.body, "v24.05", "the error names the release that has the method")
 }
 
-func TestDisabledKeysAndSavingAreRefused(t *testing.T) {
+func TestCallsForDisabledKeysAndSavingAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for method, key := range map[string]string{"spdkgate_key_add": "target.keys", "spdkgate_config_save": "target.save"} {
 		params := map[string]string{"spdkgate_key_add": `,"params":{"name":"k","secret":"` + secret + `"}`}[method]
@@ -266,7 +266,7 @@ func TestDisabledKeysAndSavingAreRefused(t *testing.T) {
 	assert.Contains(t, newRestartBench(t).call(t, "rpc.discover", ""), "spdkgate_key_add")
 }
 
-func TestTenantsManageOnlyTheirKeys(t *testing.T) {
+func TestTenantsCanManageOnlyTheirOwnKeys(t *testing.T) {
 	keysDir := filepath.Join(t.TempDir(), "keys")
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Target.Keys.Dir = keysDir

@@ -63,7 +63,7 @@ func TestConditionsAreCheckedBeforeSPDK(t *testing.T) {
 
 // A condition on the size in MiB also applies to a size in bytes, whether it is translated for a
 // newer target or sent unchanged to an older target.
-func TestConditionsApplyToOldNames(t *testing.T) {
+func TestConditionsApplyToOldParameterNames(t *testing.T) {
 	const role = `lvols: {allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 8}, /lvs_name: {enum: [lvs]}}}]}`
 	for _, release := range []string{"v23.01", "v24.01", "v26.05"} {
 		b := newBench(t, release, withRoles(t, role, map[string][]string{"lvols": {"lvols"}}))

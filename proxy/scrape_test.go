@@ -235,7 +235,7 @@ func TestAllMetricsAreDocumented(t *testing.T) {
 }
 
 // The keys of the audit log are exactly those on the manual page.
-func TestDocumentedAuditLogKeys(t *testing.T) {
+func TestAuditLogContainsTheDocumentedKeys(t *testing.T) {
 	said := map[string]bool{}
 	for _, row := range rows(t, "Audit log") {
 		for _, m := range code.FindAllStringSubmatch(row[0], -1) {
@@ -299,7 +299,7 @@ func TestResourcesAreLogged(t *testing.T) {
 
 // A GET request has the same limits as the equivalent call: on memory, on concurrency, and while
 // the proxy is stopping.
-func TestGETRequestsHaveSameLimitsAsCalls(t *testing.T) {
+func TestGETRequestsHaveTheSameLimitsAsCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {
 		b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })
 		get := func() got { return b.do("GET", path, "admin", adminPassword, nil) }

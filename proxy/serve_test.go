@@ -26,7 +26,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// serving is a bench whose proxy listens at a socket, as in production.
+// serving is a bench with a proxy that listens at a socket, as in production.
 type serving struct {
 	*bench
 	addr string
@@ -209,7 +209,7 @@ func trust(t *testing.T, certFile string) *x509.CertPool {
 	return pool
 }
 
-func TestSelfSignedCertificate(t *testing.T) {
+func TestSelfSignedCertificateIsCreatedAndServed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	b := newBench(t, "v26.05", withTLS(dir))
 	s := serve(t, b)
@@ -293,7 +293,7 @@ func TestReloadAppliesNewSettings(t *testing.T) {
 		bad.Users = bad.Users[:1] // without the user viewer
 		change(&bad)
 		require.Error(t, b.proxy.Reload(&bad), name)
-		assert.Equal(t, 200, asViewer(), "the old configuration stays")
+		assert.Equal(t, 200, asViewer(), "the old configuration remains in effect")
 	}
 
 	c.Users = c.Users[:1]

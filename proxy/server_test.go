@@ -62,26 +62,26 @@ func TestInvalidInputIsRejected(t *testing.T) {
 		status, code int
 		says         string
 	}{
-		"malformed JSON":       {`{"id":1,"method":`, 400, -32700, "ends too early"},
-		"nothing":              {``, 400, -32700, "empty"},
-		"duplicate members":    {`{"id":1,"method":"spdk_get_version","method":"spdk_kill_instance"}`, 400, -32700, "/method occurs twice"},
-		"duplicate parameters": {`{"id":1,"method":"bdev_get_bdevs","params":{"name":"a","name":"b"}}`, 400, -32700, "/params/name occurs twice"},
-		"wrong case":           {`{"id":1,"Method":"spdk_get_version"}`, 400, -32600, `unknown member \"Method\"`},
-		"both cases":           {`{"id":1,"method":"spdk_get_version","METHOD":"spdk_kill_instance"}`, 400, -32600, "unknown member"},
-		"method in capitals":   {`{"id":1,"method":"SPDK_GET_VERSION"}`, 400, -32601, "unknown method"},
-		"unknown method":       {`{"id":1,"method":"bdev_lvol_crate"}`, 400, -32601, "did you mean bdev_lvol_create?"},
-		"empty batch":          {`[]`, 400, -32600, "the batch is empty"},
-		"two batches":          {`[{"id":1,"method":"spdk_get_version"}][{"id":2,"method":"spdk_get_version"}]`, 400, -32700, "more than one"},
-		"two requests":         {`{"id":1,"method":"spdk_get_version"}{"id":2,"method":"spdk_kill_instance"}`, 400, -32700, "more than one"},
-		"params by position":   {`{"id":1,"method":"bdev_get_bdevs","params":["m0"]}`, 400, -32602, "by position"},
-		"unknown parameter":    {`{"id":1,"method":"bdev_get_bdevs","params":{"nam":"m0"}}`, 400, -32602, "/nam: bdev_get_bdevs has no such parameter: did you mean name?"},
-		"parameter's case":     {`{"id":1,"method":"bdev_get_bdevs","params":{"Name":"m0"}}`, 400, -32602, "did you mean name?"},
-		"mistyped parameter":   {`{"id":1,"method":"bdev_get_bdevs","params":{"name":7}}`, 400, -32602, "/name: must be string, not number"},
-		"missing parameter":    {`{"id":1,"method":"bdev_malloc_create","params":{"num_blocks":1}}`, 400, -32602, "/block_size: is required"},
-		"too old a parameter":  {`{"id":1,"method":"bdev_lvol_resize","params":{"name":"a","size":1,"size_in_mib":1}}`, 400, -32602, "give only size_in_mib"},
-		"300 KiB":              {`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("x", 300<<10) + `"}}`, 413, jsonrpc.CodeTooLarge, "256 KiB"},
-		"too many values":      {`{"id":1,"method":"bdev_get_bdevs","params":{"name":[` + strings.Repeat("0,", 9000) + `0]}}`, 413, jsonrpc.CodeTooLarge, "8192 values"},
-		"too deep":             {`{"id":1,"method":"bdev_get_bdevs","params":{"name":` + strings.Repeat("[", 50) + strings.Repeat("]", 50) + `}}`, 413, jsonrpc.CodeTooLarge, "nesting"},
+		"malformed JSON":                       {`{"id":1,"method":`, 400, -32700, "ends too early"},
+		"nothing":                              {``, 400, -32700, "empty"},
+		"duplicate members":                    {`{"id":1,"method":"spdk_get_version","method":"spdk_kill_instance"}`, 400, -32700, "/method occurs twice"},
+		"duplicate parameters":                 {`{"id":1,"method":"bdev_get_bdevs","params":{"name":"a","name":"b"}}`, 400, -32700, "/params/name occurs twice"},
+		"wrong case":                           {`{"id":1,"Method":"spdk_get_version"}`, 400, -32600, `unknown member \"Method\"`},
+		"both letter cases":                    {`{"id":1,"method":"spdk_get_version","METHOD":"spdk_kill_instance"}`, 400, -32600, "unknown member"},
+		"method in capitals":                   {`{"id":1,"method":"SPDK_GET_VERSION"}`, 400, -32601, "unknown method"},
+		"unknown method":                       {`{"id":1,"method":"bdev_lvol_crate"}`, 400, -32601, "did you mean bdev_lvol_create?"},
+		"empty batch":                          {`[]`, 400, -32600, "the batch is empty"},
+		"two batches":                          {`[{"id":1,"method":"spdk_get_version"}][{"id":2,"method":"spdk_get_version"}]`, 400, -32700, "more than one"},
+		"two requests":                         {`{"id":1,"method":"spdk_get_version"}{"id":2,"method":"spdk_kill_instance"}`, 400, -32700, "more than one"},
+		"params by position":                   {`{"id":1,"method":"bdev_get_bdevs","params":["m0"]}`, 400, -32602, "by position"},
+		"unknown parameter":                    {`{"id":1,"method":"bdev_get_bdevs","params":{"nam":"m0"}}`, 400, -32602, "/nam: bdev_get_bdevs has no such parameter: did you mean name?"},
+		"parameter in a different letter case": {`{"id":1,"method":"bdev_get_bdevs","params":{"Name":"m0"}}`, 400, -32602, "did you mean name?"},
+		"parameter of a wrong type":            {`{"id":1,"method":"bdev_get_bdevs","params":{"name":7}}`, 400, -32602, "/name: must be string, not number"},
+		"missing parameter":                    {`{"id":1,"method":"bdev_malloc_create","params":{"num_blocks":1}}`, 400, -32602, "/block_size: is required"},
+		"an old and a new parameter":           {`{"id":1,"method":"bdev_lvol_resize","params":{"name":"a","size":1,"size_in_mib":1}}`, 400, -32602, "give only size_in_mib"},
+		"300 KiB":                              {`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("x", 300<<10) + `"}}`, 413, jsonrpc.CodeTooLarge, "256 KiB"},
+		"too many values":                      {`{"id":1,"method":"bdev_get_bdevs","params":{"name":[` + strings.Repeat("0,", 9000) + `0]}}`, 413, jsonrpc.CodeTooLarge, "8192 values"},
+		"nested too deeply":                    {`{"id":1,"method":"bdev_get_bdevs","params":{"name":` + strings.Repeat("[", 50) + strings.Repeat("]", 50) + `}}`, 413, jsonrpc.CodeTooLarge, "nesting"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b.t = t
@@ -101,7 +101,7 @@ func TestInvalidInputIsRejected(t *testing.T) {
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
 }
 
-func TestErrorsCarryTheRequestID(t *testing.T) {
+func TestErrorsContainTheRequestID(t *testing.T) {
 	b := newBench(t, "v26.05")
 	assert.Contains(t, b.post(`{"id":"x7","method":"nope"}`).body, `"id":"x7"`)
 	assert.Contains(t, b.post(`{"id":"x7","method":"bdev_get_bdevs","params":[]}`).body, `"id":"x7"`)
@@ -205,7 +205,7 @@ func TestCallsWithoutParametersFitTheMethod(t *testing.T) {
 	}
 }
 
-func TestOldAndNewCallsFitEachRelease(t *testing.T) {
+func TestOldAndNewCallsAreTranslatedForEachRelease(t *testing.T) {
 	create := func(size string) string {
 		return `{"id":1,"method":"bdev_lvol_create","params":{"lvol_name":"v","lvs_name":"none",` + size + `}}`
 	}

@@ -155,7 +155,7 @@ func TestSessionEndsWhenItsCredentialIsRevoked(t *testing.T) {
 }
 
 // A session that began with a token ends when the token expires.
-func TestSessionsEndWithTheToken(t *testing.T) {
+func TestSessionEndsWhenItsTokenExpires(t *testing.T) {
 	token, until := authn.NewToken(), time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "backup", TokenHashes: []string{authn.HashToken(token, until).String()}, Roles: []string{"viewer"}})

@@ -80,7 +80,6 @@ func passwordOf(user, password string) string {
 // call makes a call that every user in this test may make, and returns the status.
 func (b *browser) call() int { b.t.Helper(); return b.do("POST", "/", version).StatusCode }
 
-// message returns the message of an error.
 func (g got) message(t *testing.T) string {
 	var m struct{ Message string }
 	require.NoError(t, json.Unmarshal([]byte(g.body), &m), g.body)

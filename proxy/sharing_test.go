@@ -99,7 +99,7 @@ func TestTargetIsSharedFairly(t *testing.T) {
 }
 
 // A target started with --wait-for-rpc is not ready, but can be initialized through the proxy.
-func TestTargetIsInitializedThroughTheProxy(t *testing.T) {
+func TestTargetCanBeInitializedThroughTheProxy(t *testing.T) {
 	waiting, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = waiting.Close() })

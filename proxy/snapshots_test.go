@@ -273,7 +273,7 @@ func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 // Before v24.09, a listing during a deletion crashes the target. Therefore, deletions by the proxy
 // itself (of snapshots of frozen volumes, and of snapshots that it undoes) never run concurrently
 // with listings.
-func TestOwnDeletionsDoNotOverlapListings(t *testing.T) {
+func TestDeletionsByTheProxyDoNotOverlapListings(t *testing.T) {
 	const two = `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s2"},{"lvol_name":"lvs0/w","snapshot_name":"s3"}]}`
 	for name, c := range map[string]struct {
 		call   string

@@ -147,7 +147,7 @@ func TestCallsOnAStreamAreConcurrent(t *testing.T) {
 
 // Before the proxy sends a deletion, it makes calls to determine whether the volume is in use.
 // These calls do not delay other messages.
-func TestOwnCallsDoNotDelayOtherMessages(t *testing.T) {
+func TestCallsByTheProxyDoNotDelayMessages(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Hang})
 	s := serve(t, b)

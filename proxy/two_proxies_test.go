@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/logtest"
 )
 
-// A proxy logs an error only if another proxy already serves the same target when it starts. It
-// also logs the end of the other proxy.
+// If another proxy already serves the same target, a starting proxy logs an error. It also logs the
+// end of the other proxy.
 func TestSecondProxyLogsAnError(t *testing.T) {
 	b := newBench(t, "v26.05")
 	start := func() (s *Server, log *logtest.Log, stop func()) {

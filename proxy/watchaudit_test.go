@@ -194,7 +194,7 @@ func TestStreamsDoNotKeepSessionsAlive(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
-func TestStreamsAreBounded(t *testing.T) {
+func TestNumberOfStreamsIsLimited(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Users[1].Roles = []string{"admin"} })
 	u, second := b.browser(), b.browser()
 	u.signIn(passwordOf("admin", adminPassword))

@@ -68,7 +68,7 @@ func TestTemplatesMatchTheProgram(t *testing.T) {
 
 // The documented commands create a configuration that shares no file or socket with the packaged
 // configuration.
-func TestDocumentedInstanceSharesNothing(t *testing.T) {
+func TestDocumentedInstanceSharesNoFilesOrSockets(t *testing.T) {
 	text, err := os.ReadFile("../docs/service.md")
 	require.NoError(t, err)
 	_, section, _ := strings.Cut(string(text), "\n## Several targets on one host\n")

@@ -58,7 +58,7 @@ func configuration(t *testing.T) *config.Config {
 // However the service ends, systemd then runs a command that thaws frozen volumes. The command does
 // not read the configuration, because the configuration may be the reason why the service ended.
 // Therefore, the example's journal must be at the command's default path.
-func TestServiceThawsWhenItEnds(t *testing.T) {
+func TestServiceThawsVolumesWhenItEnds(t *testing.T) {
 	o := options(t, service)
 	assert.Equal(t, []string{"/usr/bin/spdk-proxy thaw"}, o["Service/ExecStopPost"])
 	assert.Equal(t, []string{"0"}, o["Unit/StartLimitIntervalSec"])
@@ -178,7 +178,7 @@ func manual(t *testing.T) map[string]string {
 
 // The manual's drop-ins for an spdk_tgt that does not run as root agree with the units and with
 // each other.
-func TestDocumentedDropIns(t *testing.T) {
+func TestDocumentedDropInsMatchTheUnits(t *testing.T) {
 	shown := manual(t)
 	parse := func(name string) map[string][]string {
 		path := filepath.Join(t.TempDir(), "drop-in")

@@ -54,7 +54,7 @@ func TestCallReportsTooManyFailedLogins(t *testing.T) {
 		}
 	}
 	assert.Equal(t, exitLimited, o.code)
-	assert.Regexp(t, `^spdk-proxy: spdk_get_version: limit reached: too many failed logins: wait \S+, then send the right credentials`, o.stderr)
+	assert.Regexp(t, `^spdk-proxy: spdk_get_version: limit reached: too many failed logins: wait \S+, then send the correct credentials`, o.stderr)
 	assert.NotContains(t, o.stderr, "unreachable")
 }
 

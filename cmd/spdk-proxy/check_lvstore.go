@@ -20,7 +20,7 @@ import (
 var errDamaged = errors.New("an lvstore is damaged")
 
 // errUnchecked only sets the exit code; the reasons have already been printed.
-var errUnchecked = errors.New("not everything could be checked")
+var errUnchecked = errors.New("some checks were not possible")
 
 type checkLvstore struct {
 	socket     string

@@ -56,7 +56,7 @@ func TestCheckLvstoreReportsDamage(t *testing.T) {
 	for name, args := range map[string][]string{
 		"nothing to check":        {},
 		"a socket and a device":   {"--socket", "s", disk},
-		"a name alone":            {disk, "--name", "lvs0", "--repair-page", page},
+		"only a name":             {disk, "--name", "lvs0", "--repair-page", page},
 		"a repair without a name": {damagedStore(t), "--repair-page", filepath.Join(t.TempDir(), "page")},
 	} {
 		assert.Equal(t, exitUsage, run(t, "", append([]string{"check-lvstore"}, args...)...).code, name)

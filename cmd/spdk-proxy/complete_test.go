@@ -104,7 +104,7 @@ func TestCompletionOffersUsers(t *testing.T) {
 
 // bash replaces only the text after the last "=", so the script must strip the prefix from its
 // completions.
-func TestCompletionInBashReplacesTheValue(t *testing.T) {
+func TestBashCompletionsContainOnlyTheValue(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("bash is not installed")

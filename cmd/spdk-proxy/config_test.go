@@ -88,7 +88,7 @@ func TestCheckConfigRefusesDamagedState(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "tls.key"))
 }
 
-func TestCheckConfigWarnsWithoutSaveAndFreeze(t *testing.T) {
+func TestCheckConfigWarnsAboutMissingSaveAndFreeze(t *testing.T) {
 	path := writeConfig(t, "/s", "")
 	assert.Equal(t, outcome{path + " is valid: 1 user, 1 role\n", notSaved + notFrozen, 0}, run(t, "", "check-config", path))
 	change(t, path, "socket: /s", "socket: /s, save: {dir: saved}")

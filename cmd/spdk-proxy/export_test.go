@@ -23,9 +23,9 @@ const (
 	tenantParts = "tenants: {team: {lvstores: [lvs0], nqn_prefixes: ['" + tenantNQNs + "'], addresses: ['127.0.0.1:4420'], hosts: ['" + exportHost + "'], quota: {subsystems: 1}}}\nroles: {careful"
 )
 
-// TestExport creates and deletes an export with a key, both through a proxy and directly at the
+// TestExportsAreCreatedAndDeleted creates and deletes an export with a key, both through a proxy and directly at the
 // target's socket. Each operation is preceded by a dry run.
-func TestExport(t *testing.T) {
+func TestExportsAreCreatedAndDeleted(t *testing.T) {
 	sim := target(t)
 	stored(t, sim)
 	path := writeConfig(t, sim.Socket(), "")
@@ -108,7 +108,7 @@ func TestExport(t *testing.T) {
 
 // A tenant can export its volumes as far as its permissions allow. The error for a refused export
 // lists these permissions.
-func TestTenantExportsItsVolumes(t *testing.T) {
+func TestTenantCanExportItsVolumes(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true})
 	require.NoError(t, err)
 	defer func() { _ = sim.Close() }()

@@ -18,7 +18,7 @@ import (
 
 // The page contains the same table as the command's output, and is served only while the command is
 // running.
-func TestFleetPage(t *testing.T) {
+func TestFleetPageShowsTheTable(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)
 	defer func() { _ = sim.Close() }()
@@ -52,7 +52,7 @@ func TestFleetPage(t *testing.T) {
 	assert.Error(t, err)
 }
 
-func TestFleetPageIsServedToThisHostOnly(t *testing.T) {
+func TestFleetPageIsServedOnlyToThisHost(t *testing.T) {
 	for value, want := range map[string]string{
 		"8080": "127.0.0.1:8080", "0": "127.0.0.1:0", "127.0.0.1:8080": "127.0.0.1:8080", "127.0.0.2:80": "127.0.0.2:80", "[::1]:8080": "[::1]:8080",
 	} {

@@ -14,7 +14,7 @@ import (
 
 // The command hand-over-keys accepts the arguments in spdk_tgt's unit file, and works with the
 // host's user names.
-func TestHandOverKeysWorksAsInSPDKsUnit(t *testing.T) {
+func TestHandOverKeysAcceptsTheUnitsArguments(t *testing.T) {
 	handOver := func(args ...string) (string, error) {
 		root := newRoot()
 		var out bytes.Buffer

@@ -24,7 +24,7 @@ func TestKeepKeysServesOneConnection(t *testing.T) {
 }
 
 // Instances of spdk-proxy do not share keys, even if the keys have the same name.
-func TestInstancesKeepTheirOwnKeys(t *testing.T) {
+func TestInstancesDoNotShareKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "spdk-proxy-keys.sock", dir)
 	keepKeys(t, dir, "spdk-proxy-keys@a.sock", filepath.Join(dir, "a"))

@@ -155,19 +155,19 @@ func TestServedProxyAcceptsCalls(t *testing.T) {
 		code int
 		says string
 	}{
-		"SPDK's error":   {append(through, "bdev_get_bdevs", "name=none"), exitFailed, "No such device"},
-		"denied":         {append(through, "spdk_kill_instance", "sig_name=SIGTERM"), exitDenied, "may not make this call"},
-		"unknown method": {append(through, "bdev_get_bdevz"), exitUsage, "did you mean bdev_get_bdevs?"},
-		"no method":      {through, exitUsage, "METHOD is missing"},
-		"no parameter":   {append(through, "bdev_get_bdevs", "nam=x"), exitUsage, "did you mean name?"},
-		"wrong password": {append(through, "--password-file", path, "spdk_get_version"), exitDenied, "authentication failed: "},
-		"not trusted":    {[]string{"call", "--url", d.url, "--user", "admin", "spdk_get_version"}, exitUnreachable, "certificate"},
-		"nothing there":  {[]string{"call", "--url", "http://127.0.0.1:1", "--user", "admin", "spdk_get_version"}, exitUnreachable, "refused"},
-		"no user":        {[]string{"call", "--url", d.url, "spdk_get_version"}, exitUsage, "--user"},
-		"both ways":      {[]string{"call", "--url", d.url, "--socket", "x", "spdk_get_version"}, exitUsage, "either"},
-		"unknown flag":   {[]string{"call", "--urll", "x"}, exitUsage, "unknown flag"},
-		"password in it": {[]string{"call", "--url", "https://admin:hunter2@x/", "--user", "admin", "spdk_get_version"}, exitUsage, "must not contain"},
-		"no CA":          {[]string{"call", "--url", d.url, "--user", "admin", "--ca", "/none", "spdk_get_version"}, exitUsage, "--ca"},
+		"SPDK's error":          {append(through, "bdev_get_bdevs", "name=none"), exitFailed, "No such device"},
+		"denied":                {append(through, "spdk_kill_instance", "sig_name=SIGTERM"), exitDenied, "may not make this call"},
+		"unknown method":        {append(through, "bdev_get_bdevz"), exitUsage, "did you mean bdev_get_bdevs?"},
+		"no method":             {through, exitUsage, "METHOD is missing"},
+		"no parameter":          {append(through, "bdev_get_bdevs", "nam=x"), exitUsage, "did you mean name?"},
+		"wrong password":        {append(through, "--password-file", path, "spdk_get_version"), exitDenied, "authentication failed: "},
+		"untrusted certificate": {[]string{"call", "--url", d.url, "--user", "admin", "spdk_get_version"}, exitUnreachable, "certificate"},
+		"no server":             {[]string{"call", "--url", "http://127.0.0.1:1", "--user", "admin", "spdk_get_version"}, exitUnreachable, "refused"},
+		"no user name":          {[]string{"call", "--url", d.url, "spdk_get_version"}, exitUsage, "--user"},
+		"both socket and URL":   {[]string{"call", "--url", d.url, "--socket", "x", "spdk_get_version"}, exitUsage, "either"},
+		"unknown flag":          {[]string{"call", "--urll", "x"}, exitUsage, "unknown flag"},
+		"password in the URL":   {[]string{"call", "--url", "https://admin:hunter2@x/", "--user", "admin", "spdk_get_version"}, exitUsage, "must not contain"},
+		"missing CA file":       {[]string{"call", "--url", d.url, "--user", "admin", "--ca", "/none", "spdk_get_version"}, exitUsage, "--ca"},
 	} {
 		o := run(t, "", c.args...)
 		assert.Equal(t, c.code, o.code, name)
@@ -260,15 +260,15 @@ func TestSignalReloadsTheConfiguration(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(path, bytes.Replace(text, []byte("spdk_kill_instance"), []byte("no_such_method"), 1), 0o600))
 	d.hangUp()
-	d.waitFor("reload refused, the old configuration stays")
+	d.waitFor("reload refused, the old configuration remains in effect")
 	assert.Equal(t, exitDenied, kill().code)
 }
 
-func TestServeRefusesToStart(t *testing.T) {
+func TestServeDoesNotStartWithAnInvalidConfiguration(t *testing.T) {
 	for name, c := range map[string]struct{ path, says string }{
-		"missing configuration": {filepath.Join(t.TempDir(), "none"), "there is no configuration at"},
-		"unknown key":           {writeConfig(t, "/s", "usres: []"), "usres is not a key: did you mean users?"},
-		"address not ours":      {otherAddress(t), "listen on 192.0.2.1:1"},
+		"missing configuration":   {filepath.Join(t.TempDir(), "none"), "there is no configuration at"},
+		"unknown key":             {writeConfig(t, "/s", "usres: []"), "usres is not a key: did you mean users?"},
+		"address of another host": {otherAddress(t), "listen on 192.0.2.1:1"},
 	} {
 		o := run(t, "", "serve", "--config", c.path)
 		assert.Equal(t, exitFailed, o.code, name)

@@ -99,7 +99,7 @@ func savedDiff(open func() (*persist.Folder, error)) *cobra.Command {
 			}
 			removed, added, err := folder.Diff(rpcschema.Default(), names[0], names[1])
 			if len(args) == 0 && errors.Is(err, persist.ErrNothingHeld) {
-				fmt.Fprintln(cmd.OutOrStdout(), "no differences: the target had all of the saved configuration when the proxy last compared them")
+				fmt.Fprintln(cmd.OutOrStdout(), "no differences: the target contained the whole saved configuration at the last comparison")
 				return nil
 			}
 			if err != nil {

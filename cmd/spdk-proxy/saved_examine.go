@@ -30,7 +30,7 @@ func examinedBy(folder *persist.Folder, name string) (e examined, err error) {
 			} `json:"config"`
 		} `json:"subsystems"`
 	}
-	invalid := fmt.Errorf("read which disks %s has SPDK examine: the file is not a saved configuration", name)
+	invalid := fmt.Errorf("read which disks %s makes SPDK examine: the file is not a saved configuration", name)
 	if json.Unmarshal(text.Bytes, &c) != nil {
 		return examined{}, invalid
 	}
@@ -82,6 +82,6 @@ func refuseExamination(folder *persist.Folder, name string) error {
 		}
 		what = strings.Join(chosen.disks, ", ")
 	}
-	return fmt.Errorf("%s has SPDK examine %s, unlike %s: SPDK would load an lvstore that a host has written there since. "+
+	return fmt.Errorf("%s makes SPDK examine %s, unlike %s: SPDK would load an lvstore that a host has written there since. "+
 		"If no host could write there, repeat the command with --examine", name, what, persist.Current)
 }

@@ -79,7 +79,7 @@ func fetchSaved(ctx context.Context, from *spdkrpc.Client, folder *persist.Folde
 		return 0, 0, err
 	}
 	if len(list) > maxFetched {
-		return 0, 0, fmt.Errorf("the other host lists %d saved configurations, and at most %d are copied: remove files that were set aside there", len(list), maxFetched)
+		return 0, 0, fmt.Errorf("the other host lists %d saved configurations, but at most %d are copied: remove files that were set aside there", len(list), maxFetched)
 	}
 	var wrong []error
 	for _, file := range list {

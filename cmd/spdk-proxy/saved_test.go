@@ -92,7 +92,7 @@ func TestSavedFilesAreListedComparedAndChosen(t *testing.T) {
 
 // An older file must not make SPDK examine a disk whose lvstore has been deleted since the file was
 // saved: a host may have written another lvstore to that disk.
-func TestSavedUseExaminesNoMoreDisks(t *testing.T) {
+func TestSavedUseDoesNotExamineMoreDisks(t *testing.T) {
 	const (
 		auto      = `{"method":"bdev_set_options","params":{"bdev_auto_examine":true}}`
 		off       = `{"method":"bdev_set_options","params":{"bdev_auto_examine":false}}`

@@ -59,7 +59,7 @@ func openSecret(path string) (*os.File, error) {
 func replaceSecretFile(path, secret string) (err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("write %s: %w: it is unchanged", path, err)
+			err = fmt.Errorf("write %s: %w: the file is unchanged", path, err)
 		}
 	}()
 	old, err := os.Lstat(path)

@@ -79,7 +79,7 @@ func TestSystemdIsNotified(t *testing.T) {
 	n.next("READY=1\nSTATUS=")
 	require.NoError(t, os.WriteFile(config, []byte("listn: x\n"), 0o600))
 	d.hangUp()
-	assert.Contains(t, n.next("READY=1\nSTATUS=reload refused, the old configuration stays"), "listn is not a key")
+	assert.Contains(t, n.next("READY=1\nSTATUS=reload refused, the old configuration remains in effect"), "listn is not a key")
 	d.stop()
 	n.next("STOPPING=1")
 }
@@ -108,7 +108,7 @@ func TestReloadReportsItsOutcome(t *testing.T) {
 	change(t, path, "spdk_kill_instance", "no_such_method")
 	o := reload()
 	assert.Equal(t, exitFailed, o.code)
-	assert.Contains(t, o.stderr, "the old configuration stays")
+	assert.Contains(t, o.stderr, "the old configuration remains in effect")
 	assert.Contains(t, o.stderr, "no_such_method")
 
 	change(t, path, "no_such_method", "bdev_get_bdevs")
@@ -146,7 +146,7 @@ func TestChangedFilesCauseAReload(t *testing.T) {
 	assert.Equal(t, exitDenied, call())
 
 	change(t, path, "[admin]", "[nobody]")
-	d.waitFor("reload refused, the old configuration stays")
+	d.waitFor("reload refused, the old configuration remains in effect")
 	assert.Equal(t, exitDenied, call())
 
 	change(t, path, "[nobody]", "[admin]")
@@ -321,10 +321,10 @@ func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, nil, 0o600))
 	for name, put := range map[string]func() error{
-		"a link":            func() error { return os.Symlink(secret, path) },
-		"a file":            func() error { return os.Link(secret, path) },
-		"another's socket":  func() error { return foreignSocket(t, path) },
-		"a link to nothing": func() error { return os.Symlink("/none", path) },
+		"a link":                   func() error { return os.Symlink(secret, path) },
+		"a file":                   func() error { return os.Link(secret, path) },
+		"another process's socket": func() error { return foreignSocket(t, path) },
+		"a dangling link":          func() error { return os.Symlink("/none", path) },
 	} {
 		require.NoError(t, put(), name)
 		o := grant("--group", group)

@@ -75,7 +75,7 @@ func TestStatusShowsTheTarget(t *testing.T) {
 }
 
 // For a tenant, status shows the tenant's quota and objects, and top shows the tenant's bdevs.
-func TestTenantSeesItsOwnStatusAndTop(t *testing.T) {
+func TestStatusAndTopShowOnlyTheTenantsObjects(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			sim, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release), ExamineListed: true})
@@ -147,7 +147,7 @@ func TestStatusShowsTenants(t *testing.T) {
 	assert.NotContains(t, o.stdout, "This is all")
 }
 
-func TestStatusShowsTargetInStartup(t *testing.T) {
+func TestStatusShowsThatTheTargetIsStarting(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)
 	defer func() { _ = sim.Close() }()

@@ -295,9 +295,9 @@ func suitable(chain []*Lvol, volume bool) error {
 		case b.unsettled:
 			return fmt.Errorf("%w: SPDK has not finished taking or deleting %s", ErrMetadata, b.name())
 		case !b.readOnly && (i > 0 || !volume):
-			return fmt.Errorf("%w: %s is a volume: take a snapshot of it, and ask for the changes of that", ErrUnsuitable, b.name())
+			return fmt.Errorf("%w: %s is a volume: take a snapshot of it, and request the changes of the snapshot", ErrUnsuitable, b.name())
 		case b.unknown:
-			return fmt.Errorf("%w: %s uses a part of the format that this version does not know: make a full backup by reading the snapshot", ErrUnsuitable, b.name())
+			return fmt.Errorf("%w: %s uses a feature of the format that this version does not support: make a full backup by reading the snapshot", ErrUnsuitable, b.name())
 		case b.external:
 			return fmt.Errorf("%w: %s reads from a bdev outside the lvstore (external snapshot): make a full backup by reading the snapshot", ErrUnsuitable, b.name())
 		case i > 0 && l.Clusters > chain[i-1].Clusters:

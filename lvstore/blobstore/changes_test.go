@@ -53,17 +53,17 @@ func TestChangedClustersAreListed(t *testing.T) {
 		target, base uint64
 		want         []uint64
 	}{
-		"all of the first":        {idA, 0, []uint64{0, 3, 600}},
-		"all of a chain":          {idC, 0, []uint64{0, 1, 3, 600, 700, 1299}},
-		"of the next":             {idB, idA, []uint64{1, 3}},
-		"of the one after":        {idC, idA, []uint64{1, 3, 700, 1299}},
-		"backwards":               {idA, idC, []uint64{1, 3, 700}},
-		"of another branch":       {idD, idC, []uint64{1, 3, 5, 700, 1249}},
-		"of itself":               {idC, idC, nil},
-		"of an unrelated one":     {idR, idA, []uint64{0, 2, 3, 9}},
-		"to an unrelated one":     {idA, idR, []uint64{0, 2, 3, 9, 600}},
-		"all, by run lengths":     {idR, 0, []uint64{2, 3, 9}},
-		"to the end of a smaller": {idB, idD, []uint64{1, 3, 5}},
+		"all clusters of the first snapshot": {idA, 0, []uint64{0, 3, 600}},
+		"all clusters of a chain":            {idC, 0, []uint64{0, 1, 3, 600, 700, 1299}},
+		"base is the parent":                 {idB, idA, []uint64{1, 3}},
+		"base is the grandparent":            {idC, idA, []uint64{1, 3, 700, 1299}},
+		"backwards":                          {idA, idC, []uint64{1, 3, 700}},
+		"base is in another branch":          {idD, idC, []uint64{1, 3, 5, 700, 1249}},
+		"base is the snapshot itself":        {idC, idC, nil},
+		"unrelated snapshot":                 {idR, idA, []uint64{0, 2, 3, 9}},
+		"unrelated base":                     {idA, idR, []uint64{0, 2, 3, 9, 600}},
+		"all clusters, as run lengths":       {idR, 0, []uint64{2, 3, 9}},
+		"base is smaller":                    {idB, idD, []uint64{1, 3, 5}},
 	} {
 		v, err := read(t, m, c.target, c.base)
 		require.NoError(t, err, name)
@@ -111,7 +111,7 @@ func TestSnapshotStartIsReadFromItsOwner(t *testing.T) {
 }
 
 // For random chains, the changes match those that a model computes from the content.
-func TestRandomChainsMatchTheirContent(t *testing.T) {
+func TestChangesInRandomChainsMatchTheModel(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := chained()
@@ -238,16 +238,16 @@ func TestDamagedMetadataIsRejected(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(s *blobstoretest.Store){
-		"loop":            func(s *blobstoretest.Store) { s.Lvols[0].Parent = 2 },
-		"its own parent":  func(s *blobstoretest.Store) { s.Lvols[2].Parent = 3 },
-		"missing parent":  func(s *blobstoretest.Store) { s.Lvols[1].Parent = 30 },
-		"out of range":    func(s *blobstoretest.Store) { s.Lvols[1].Parent = 40 },
-		"lvstore":         func(s *blobstoretest.Store) { s.Lvols[1].Parent = -1 },
-		"taking":          func(s *blobstoretest.Store) { s.Lvols[1].Taking = true },
-		"removing":        func(s *blobstoretest.Store) { s.Lvols[2].Removing = true },
-		"taking an older": func(s *blobstoretest.Store) { s.Lvols[0].Taking = true },
-		"no uuid":         func(s *blobstoretest.Store) { s.Lvols[2].UUID = "" },
-		"no name":         func(s *blobstoretest.Store) { s.Lvols[2].Name = "" },
+		"loop":                                func(s *blobstoretest.Store) { s.Lvols[0].Parent = 2 },
+		"its own parent":                      func(s *blobstoretest.Store) { s.Lvols[2].Parent = 3 },
+		"missing parent":                      func(s *blobstoretest.Store) { s.Lvols[1].Parent = 30 },
+		"out of range":                        func(s *blobstoretest.Store) { s.Lvols[1].Parent = 40 },
+		"lvstore":                             func(s *blobstoretest.Store) { s.Lvols[1].Parent = -1 },
+		"taking":                              func(s *blobstoretest.Store) { s.Lvols[1].Taking = true },
+		"removing":                            func(s *blobstoretest.Store) { s.Lvols[2].Removing = true },
+		"an extent page of an older snapshot": func(s *blobstoretest.Store) { s.Lvols[0].Taking = true },
+		"missing UUID":                        func(s *blobstoretest.Store) { s.Lvols[2].UUID = "" },
+		"missing name":                        func(s *blobstoretest.Store) { s.Lvols[2].Name = "" },
 	} {
 		s := chained()
 		change(&s)
@@ -275,7 +275,7 @@ func TestDamagedMetadataIsRejected(t *testing.T) {
 	}
 }
 
-func TestFailedReadFailsReadChanges(t *testing.T) {
+func TestReadChangesFailsIfAReadFails(t *testing.T) {
 	m := image(chained().Image())
 	for at := 1; ; at++ {
 		f := &failing{image: m, at: at}

@@ -86,7 +86,7 @@ func TestUnfinishedSnapshotsMayShareClusters(t *testing.T) {
 	}
 }
 
-func TestUnusableSuperBlocksAreErrors(t *testing.T) {
+func TestUnusableSuperBlocksAreRejected(t *testing.T) {
 	_, err := Check(t.Context(), make(image, 1<<20), 1<<20, Options{})
 	require.ErrorIs(t, err, ErrNoBlobstore)
 	for name, damage := range map[string]func(m image){

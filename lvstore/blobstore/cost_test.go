@@ -12,7 +12,7 @@ import (
 )
 
 // Memory use does not depend on the sizes recorded on a device.
-func TestMemoryIsBounded(t *testing.T) {
+func TestMemoryDoesNotDependOnRecordedSizes(t *testing.T) {
 	m := image(chained().Image())
 	big := func(p []byte, n uint64) {
 		at := 16

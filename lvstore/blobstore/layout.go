@@ -64,9 +64,9 @@ func ReadSuper(r io.ReaderAt) (Super, error) {
 	case !intact(b):
 		return s, fmt.Errorf("%w: its checksum is wrong", ErrSuperBlock)
 	case s.Version == 0 || s.Version > newest:
-		return s, fmt.Errorf("%w: it has version %d, but only 1 to %d are known", ErrFormat, s.Version, newest)
+		return s, fmt.Errorf("%w: it has version %d, but only versions 1 to %d are supported", ErrFormat, s.Version, newest)
 	case pageSize != 0 && pageSize != PageSize:
-		return s, fmt.Errorf("%w: its metadata pages have %d bytes, but only %d are known", ErrFormat, pageSize, PageSize)
+		return s, fmt.Errorf("%w: its metadata pages have %d bytes, but only pages of %d bytes are supported", ErrFormat, pageSize, PageSize)
 	case s.MetadataStart == 0 || s.MetadataPages == 0 || s.ClusterSize < PageSize || s.ClusterSize%PageSize != 0 || s.Bytes < 0:
 		return s, fmt.Errorf("%w: its values contradict each other", ErrSuperBlock)
 	}
@@ -83,7 +83,6 @@ func checksum(page []byte) uint32 {
 // offset returns the position of a metadata page on the device, in bytes.
 func (s Super) offset(page int64) int64 { return (s.MetadataStart + page) * PageSize }
 
-// clusters returns the number of clusters in the blobstore.
 func (s Super) clusters() int64 { return s.Bytes / s.ClusterSize }
 
 // A page is a metadata page.

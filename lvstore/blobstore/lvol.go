@@ -138,7 +138,7 @@ func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 	return l, nil
 }
 
-// add parses page n of the blob with the given id.
+// add parses page n of the blob with this id.
 func (b *blob) add(p *page, id uint64, n uint32) error {
 	switch {
 	case !p.intact():
@@ -156,7 +156,7 @@ func (b *blob) add(p *page, id uint64, n uint32) error {
 			return err
 		}
 		if seen && size != b.clusters {
-			return fmt.Errorf("has a size of %d and of %d clusters", size, b.clusters)
+			return fmt.Errorf("contains two different sizes: %d and %d clusters", size, b.clusters)
 		}
 	}
 	return nil

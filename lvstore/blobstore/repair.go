@@ -8,7 +8,7 @@ import "fmt"
 func SuperPage(s Super, uuid, name string) (content []byte, offset int64, err error) {
 	at := int64(s.SuperBlob) - firstID
 	if at < 0 || at >= s.MetadataPages || len(uuid) != 36 || name == "" || len(name) > 63 {
-		return nil, 0, fmt.Errorf("cannot make the page of lvstore %q with UUID %q", name, uuid)
+		return nil, 0, fmt.Errorf("cannot create the page of lvstore %q with UUID %q", name, uuid)
 	}
 	p := make([]byte, PageSize)
 	le.PutUint64(p, s.SuperBlob)

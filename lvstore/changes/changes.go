@@ -79,8 +79,8 @@ type Reader struct {
 	blobs    map[string]uint64 // keyed by the UUIDs of the lvstore and the snapshot
 	searched map[string]int64  // pages covered by unfinished searches, with the same keys
 
-	// extents contains the extent pages of unfinished readings: of first readings, and of second
-	// ones.
+	// extents contains the extent pages of unfinished first readings and of unfinished second
+	// readings.
 	extents [2]blobstore.Extents
 }
 
@@ -254,7 +254,7 @@ func (q *query) mismatch(err error) error {
 	switch {
 	case errors.Is(err, blobstore.ErrUnsuitable):
 		return &Refusal{syscall.EINVAL, fmt.Sprintf("%v (%s)", err, place), err,
-			blobstore.ErrUnsuitable.Error() + ": the snapshot or one below it is a volume, was shrunk, is external, or is too large or of an unknown kind. Make a full backup by reading the snapshot."}
+			blobstore.ErrUnsuitable.Error() + ": the snapshot or one of its ancestors is a volume, was shrunk, is external, or is too large or of an unknown kind. Make a full backup by reading the snapshot."}
 	case errors.Is(err, blobstore.ErrFormat):
 		return &Refusal{syscall.EOPNOTSUPP, fmt.Sprintf("%v (%s). Make a full backup by reading the snapshot. Changes can be read from lvstores that are created without md_page_size, on disks whose physical blocks have at most %d bytes.", err, place, blobstore.PageSize), err,
 			fmt.Sprintf("the format of lvstore %s is not supported. Make a full backup by reading the snapshot.", q.store)}

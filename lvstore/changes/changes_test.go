@@ -24,7 +24,7 @@ func TestReadChangesFromTarget(t *testing.T) {
 			snapshot, base string
 			want           []int
 		}{
-			"by uuid": {"uuid-c", "uuid-b", []int{700, 1299}}, "by alias": {"lvs0/c", "lvs0/a", []int{1, 3, 700, 1299}},
+			"named by UUID": {"uuid-c", "uuid-b", []int{700, 1299}}, "by alias": {"lvs0/c", "lvs0/a", []int{1, 3, 700, 1299}},
 			"all": {"uuid-b", "", []int{0, 1, 3, 600}}, "backwards": {"uuid-a", "uuid-c", []int{1, 3, 700}}, "none": {"uuid-b", "lvs0/b", nil},
 		} {
 			w.locked = nil
@@ -86,7 +86,7 @@ func TestReportsThatContradictTheDeviceAreRejected(t *testing.T) {
 		"lvstore":      func(b p) { b["aliases"] = []string{"lvs1/c"} },
 		"no name":      func(b p) { b["aliases"] = []string{} },
 		"size":         func(b p) { b["num_blocks"] = 1301 * 32 },
-		"another uuid": func(b p) { b["uuid"] = "uuid-x" },
+		"another UUID": func(b p) { b["uuid"] = "uuid-x" },
 	} {
 		w := newWorld(t, true)
 		w.change = func(b p) {
@@ -99,11 +99,11 @@ func TestReportsThatContradictTheDeviceAreRejected(t *testing.T) {
 		assert.ErrorContains(t, err, "check-lvstore")
 	}
 	for name, change := range map[string]func(b p){
-		"another size":      func(b p) { b["num_blocks"] = 1201 * 32 },
-		"an external one":   func(b p) { lvol(b)["esnap_clone"] = true },
-		"no lvol":           func(b p) { b["driver_specific"] = p{} },
-		"another lvstore's": func(b p) { lvol(b)["lvol_store_uuid"] = "other" },
-		"another parent":    func(b p) { lvol(b)["base_snapshot"] = "c" },
+		"another size":            func(b p) { b["num_blocks"] = 1201 * 32 },
+		"an external parent":      func(b p) { lvol(b)["esnap_clone"] = true },
+		"not an lvol":             func(b p) { b["driver_specific"] = p{} },
+		"lvol of another lvstore": func(b p) { lvol(b)["lvol_store_uuid"] = "other" },
+		"another parent":          func(b p) { lvol(b)["base_snapshot"] = "c" },
 	} {
 		w := newWorld(t, true)
 		w.change = func(b p) {
@@ -148,7 +148,7 @@ func TestDamagedMetadataIsRejected(t *testing.T) {
 			w.image = w.store.Image()
 			w.store.Lvols = l
 		},
-		"middle skipped": func(w *world) {
+		"skipped snapshot": func(w *world) {
 			l := w.store.Lvols
 			w.store.Lvols = append([]blobstoretest.Lvol{}, l...)
 			w.store.Lvols[2].Parent = 1
@@ -284,7 +284,7 @@ func TestSnapshotDeletedDuringReadIsNotFound(t *testing.T) {
 }
 
 // A deletion that ends during the first read of the chain does not make the call fail.
-func TestChainMayChangeBeforeLock(t *testing.T) {
+func TestChainChangeBeforeLockingIsTolerated(t *testing.T) {
 	w := newWorld(t, false)
 	sound := append([]byte{}, w.image...)
 	w.reading = func(n int) {

@@ -58,7 +58,7 @@ func newQuery(ctx context.Context, t Target, name, base string) (*query, error) 
 		}
 	}
 	if !t.Release.Has(rpcschema.CountsClusters) && !t.AcceptUncounted {
-		return nil, refuse(syscall.EOPNOTSUPP, "SPDK %s does not report how many clusters a snapshot has (%s does), so the proxy cannot check what it reads. Upgrade the target; or set target.accept_changes_without_counts in the proxy's configuration to do without this check.",
+		return nil, refuse(syscall.EOPNOTSUPP, "SPDK %s does not report how many clusters a snapshot has (%s does), so the proxy cannot check what it reads. Upgrade the target, or set target.accept_changes_without_counts in the proxy's configuration to skip this check.",
 			t.Release, rpcschema.CountsClusters.Since())
 	}
 	return q, nil
@@ -77,7 +77,7 @@ func (q *query) lookUp(ctx context.Context, name string) (*snapshot, error) {
 	case l.EsnapClone != nil && *l.EsnapClone:
 		return nil, refuse(syscall.EINVAL, "snapshot %s reads from a bdev outside the lvstore (external snapshot), whose changes are unknown. Make a full backup by reading the snapshot.", name)
 	case l.LvolStoreUUID == nil || l.BaseBdev == nil:
-		return nil, refuse(syscall.EBADMSG, "the target does not say in which lvstore snapshot %s is. Check the release of the target.", name)
+		return nil, refuse(syscall.EBADMSG, "the target does not report the lvstore of snapshot %s. Check the release of the target.", name)
 	}
 	return &snapshot{info: &list[0]}, nil
 }

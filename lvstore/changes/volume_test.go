@@ -36,7 +36,7 @@ func TestAllocatedClustersIncludeThoseOfAncestors(t *testing.T) {
 		"a cluster is missing on the device": {func(w *world) { w.change = func(b p) { lvol(b)["num_allocated_clusters"] = 4 } }, syscall.EBADMSG},
 		"external":                           {func(w *world) { w.store.Lvols[0].External = true; w.write(true) }, syscall.EINVAL},
 		"shrunk":                             {func(w *world) { w.store.Lvols[3].Clusters = 1200; w.write(true) }, syscall.EINVAL},
-		"below it is a volume":               {func(w *world) { w.store.Lvols[1].Writable = true; w.write(true) }, syscall.EINVAL},
+		"its parent is a volume":             {func(w *world) { w.store.Lvols[1].Writable = true; w.write(true) }, syscall.EINVAL},
 		"a snapshot is being taken":          {func(w *world) { w.store.Lvols[3].Taking = true; w.write(true) }, syscall.EBADMSG},
 		"old release":                        {func(w *world) { w.release = "v24.01" }, syscall.EOPNOTSUPP},
 	} {

@@ -89,10 +89,10 @@ func TestUnsupportedNamespacesAreRefused(t *testing.T) {
 		"512, named after its namespace": {namespaceBdev(t, "an1", 512, nil), true},
 		"4096":                           {namespaceBdev(t, "an1", 4096, new(uint32(0))), true},
 		"metadata":                       {namespaceBdev(t, "an1", 4096, new(uint32(8))), false},
-		"little metadata":                {namespaceBdev(t, "an1", 4096, new(uint32(1))), false},
+		"1 byte of metadata":             {namespaceBdev(t, "an1", 4096, new(uint32(1))), false},
 		"metadata in the blocks":         {namespaceBdev(t, "an1", 520, nil), false},
-		"no blocks":                      {namespaceBdev(t, "an1", 0, nil), false},
-		"larger than a piece":            {namespaceBdev(t, "an1", 8192, nil), false},
+		"block size of 0":                {namespaceBdev(t, "an1", 0, nil), false},
+		"blocks larger than a piece":     {namespaceBdev(t, "an1", 8192, nil), false},
 		"another namespace":              {namespaceBdev(t, "an2", 512, nil), false},
 	} {
 		d, err := Open(t.Context(), spdkrpc.NewClient(&controller{}), c.bdev)
@@ -144,9 +144,9 @@ func TestInvalidReadResponsesAreRejected(t *testing.T) {
 		"short":            {p{"cpl": text(16, 0), "data": text(512, 0)}, "512 bytes instead of 4096"},
 		"none":             {p{"cpl": text(16, 0)}, "0 bytes instead of 4096"},
 		"short completion": {p{"cpl": text(15, 0), "data": text(4096, 0)}, "a completion of 15 bytes"},
-		"no base64":        {p{"cpl": "!", "data": text(4096, 0)}, "a completion"},
-		"no base64 data":   {p{"cpl": text(16, 0), "data": "!"}, "illegal base64"},
-		"no object":        {3, "read 4096 bytes at 0 through the target"},
+		"not base64":       {p{"cpl": "!", "data": text(4096, 0)}, "a completion"},
+		"data not base64":  {p{"cpl": text(16, 0), "data": "!"}, "illegal base64"},
+		"not an object":    {3, "read 4096 bytes at 0 through the target"},
 	} {
 		n := &namespace{ctx: t.Context(), rpc: spdkrpc.NewClient(&controller{content: make([]byte, 8192), answer: c.answer}), controller: "a", nsid: 1, block: 512, piece: 4096, inFlight: make(chan struct{}, 1)}
 		read, err := n.ReadAt(make([]byte, 4096), 0)
@@ -163,7 +163,7 @@ func TestInvalidReadResponsesAreRejected(t *testing.T) {
 	}
 }
 
-func TestCancelEndsReadsThroughTarget(t *testing.T) {
+func TestCancellationEndsReadsThroughATarget(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	d, err := Open(ctx, spdkrpc.NewClient(&controller{}), namespaceBdev(t, "an1", 512, nil))
 	require.NoError(t, err)

@@ -34,12 +34,12 @@ func (f *Fallback) Handle(ctx context.Context, r slog.Record) error {
 	err := f.First.Handle(ctx, r.Clone())
 	if err == nil {
 		if f.failing.CompareAndSwap(true, false) {
-			slog.New(f.Second).Info("the log of calls is written to its destination again")
+			slog.New(f.Second).Info("the audit log is written to its destination again")
 		}
 		return nil
 	}
 	if f.failing.CompareAndSwap(false, true) {
-		slog.New(f.Second).Error("the log of calls cannot be written: its lines appear here until it can be written", "error", err)
+		slog.New(f.Second).Error("the audit log cannot be written: its lines appear here until it can be written", "error", err)
 	}
 	f.Failed()
 	return f.Second.Handle(ctx, r)

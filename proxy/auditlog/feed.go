@@ -86,9 +86,9 @@ func (f *Feed) add(at time.Time, level slog.Level, attrs []slog.Attr) {
 	}
 }
 
-// From returns the lines with the given number or a higher number. missed is the number of these
-// lines that have already been dropped, and next is the number of the next line. grown is closed
-// when a line is added.
+// From returns the lines whose number is at least number. missed is the number of these lines that
+// have already been dropped, and next is the number of the next line. grown is closed when a line
+// is added.
 func (f *Feed) From(number uint64) (lines []Line, missed, next uint64, grown <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

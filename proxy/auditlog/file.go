@@ -51,7 +51,7 @@ const (
 func OpenFile(path string, mostBytes int64, keep int, warn func(problem string, err error)) (*File, error) {
 	f := &File{path: path, most: mostBytes, keep: keep, warn: warn, now: time.Now}
 	if err := f.open(); err != nil {
-		return nil, fmt.Errorf("open the log of calls: %w", err)
+		return nil, fmt.Errorf("open the audit log: %w", err)
 	}
 	return f, nil
 }
@@ -80,7 +80,7 @@ func CheckFile(path string) error {
 		err = private(path, info)
 	}
 	if err != nil {
-		return fmt.Errorf("open the log of calls: %w", err)
+		return fmt.Errorf("open the audit log: %w", err)
 	}
 	return nil
 }
@@ -157,14 +157,14 @@ func (f *File) rotate() {
 	}
 	if err != nil {
 		f.retry = f.now().Add(retryAfter)
-		f.warn("the log of calls grows beyond its size: no new file can be created", err)
+		f.warn("the audit log exceeds its maximum size: no new file can be created", err)
 		return
 	}
 	if err := f.end(former); err != nil {
-		f.warn("the last lines of a file of the log of calls may be lost at a power failure", err)
+		f.warn("the last lines of a file of the audit log may be lost in a power failure", err)
 	}
 	if err := f.prune(); err != nil {
-		f.warn("previous files of the log of calls cannot be removed", err)
+		f.warn("previous files of the audit log cannot be removed", err)
 	}
 }
 
@@ -185,11 +185,11 @@ func (f *File) sync() {
 		err = errors.Join(syscall.Fsync(file), syscall.Close(file))
 	}
 	if err != nil {
-		f.warn("the last lines of the log of calls may be lost at a power failure", err)
+		f.warn("the last lines of the audit log may be lost in a power failure", err)
 	}
 }
 
-// previous returns the name for a file rotated at the given time.
+// previous returns the name for a file rotated at this time.
 func (f *File) previous(at time.Time) string {
 	extension := filepath.Ext(f.path)
 	return strings.TrimSuffix(f.path, extension) + "-" + at.UTC().Format(rotatedAt) + extension

@@ -50,7 +50,7 @@ func (j *journald) next() map[string][]string {
 	return fields
 }
 
-func TestJournalHasSearchableFields(t *testing.T) {
+func TestJournalEntriesHaveSearchableFields(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "journal")
 	_, err := OpenJournal(socket, slog.LevelInfo)
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -96,10 +96,10 @@ func TestJournalHasSearchableFields(t *testing.T) {
 	}
 	assert.Len(t, other.Lines(t, message), 2, "no line is lost")
 	assert.Equal(t, 2, failures)
-	assert.Len(t, other.Lines(t, "the log of calls cannot be written: its lines appear here until it can be written"), 1)
+	assert.Len(t, other.Lines(t, "the audit log cannot be written: its lines appear here until it can be written"), 1)
 	d = newJournald(t, socket)
 	assert.Equal(t, Written, l.Write(e))
 	assert.Equal(t, []string{"deny"}, d.next()["SPDKGATE_DECISION"])
 	assert.Len(t, other.Lines(t, message), 2)
-	assert.Len(t, other.Lines(t, "the log of calls is written to its destination again"), 1)
+	assert.Len(t, other.Lines(t, "the audit log is written to its destination again"), 1)
 }

@@ -49,7 +49,7 @@ func ReadLearned(r io.Reader, denied bool, schema *rpcschema.Document) (*Usage, 
 		return nil, fmt.Errorf("read the log: %w", err)
 	}
 	if u.Calls == 0 {
-		return nil, errors.New("the log has no calls: it must be written with log.format json and log.level info, for example `journalctl -u spdk-proxy -o cat`")
+		return nil, errors.New("the log contains no calls: it must be written with log.format json and log.level info, for example `journalctl -u spdk-proxy -o cat`")
 	}
 	return u, nil
 }

@@ -18,7 +18,7 @@ import (
 
 var source = Source{Address: netip.MustParseAddrPort("192.0.2.1:5")}
 
-func TestEntryIsOneLine(t *testing.T) {
+func TestEntryIsWrittenAsOneLine(t *testing.T) {
 	book := new(logtest.Log)
 	l := New(slog.New(slog.NewJSONHandler(book, nil)), rpcschema.Default())
 	e := &Entry{
@@ -41,7 +41,7 @@ func TestEntryIsOneLine(t *testing.T) {
 	assert.Contains(t, lines[0]["resources"], "lvstore:lvs0")
 }
 
-func TestLongResourceListsAreCounted(t *testing.T) {
+func TestLongResourceListsAreTruncatedAndCounted(t *testing.T) {
 	var hosts []any
 	for i := range 2 * maxResources {
 		hosts = append(hosts, map[string]any{"bdev_name": fmt.Sprint("b", i)})

@@ -81,7 +81,7 @@ func newCertificates(users []User, sums *macer, opts Options) (*certificates, er
 	return c, errors.Join(wrong...)
 }
 
-// identify returns the user whose certificate begins the chain.
+// identify returns the user to whom the first certificate of the chain belongs.
 func (c *certificates) identify(chain []*x509.Certificate) (Identity, error) {
 	who, err := c.check(chain)
 	if err == nil && who.User == "" {

@@ -65,29 +65,29 @@ func TestClientCertificatesAreVerified(t *testing.T) {
 		user   string
 		says   string // part of the reason for rejecting the certificate
 	}{
-		"DNS name":              {change: dns, user: "dns"},
-		"URI":                   {change: func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }, user: "uri"},
-		"mail address":          {change: func(c *x509.Certificate) { c.EmailAddresses = []string{"ann@example"} }, user: "email"},
-		"common name":           {change: func(c *x509.Certificate) { c.Subject.CommonName = "ann" }, user: "cn"},
-		"two names of one user": {change: func(c *x509.Certificate) { dns(c); c.Subject.CommonName = "dashboard.example" }, user: "dns"},
-		"by one between":        {signer: between, above: []*authntest.Authority{between}, change: dns, user: "dns"},
-		"many between":          {above: slices.Repeat([]*authntest.Authority{between}, maxChain), change: dns, says: "with 8 others"},
-		"one between missing":   {signer: between, change: dns, says: "unknown authority"},
-		"other kind of name":    {change: func(c *x509.Certificate) { c.Subject.CommonName = "dashboard.example" }, says: `cn "dashboard.example"`},
-		"other case":            {change: func(c *x509.Certificate) { c.DNSNames = []string{"Dashboard.example"} }, says: `san_dns "Dashboard.example"`},
-		"wildcard":              {change: func(c *x509.Certificate) { c.DNSNames = []string{"*.example"} }, says: `san_dns "*.example"`},
-		"of two users":          {change: func(c *x509.Certificate) { dns(c); c.Subject.CommonName = "ann" }, says: "several users"},
+		"DNS name":                       {change: dns, user: "dns"},
+		"URI":                            {change: func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }, user: "uri"},
+		"mail address":                   {change: func(c *x509.Certificate) { c.EmailAddresses = []string{"ann@example"} }, user: "email"},
+		"common name":                    {change: func(c *x509.Certificate) { c.Subject.CommonName = "ann" }, user: "cn"},
+		"two names of one user":          {change: func(c *x509.Certificate) { dns(c); c.Subject.CommonName = "dashboard.example" }, user: "dns"},
+		"one intermediate authority":     {signer: between, above: []*authntest.Authority{between}, change: dns, user: "dns"},
+		"many intermediate authorities":  {above: slices.Repeat([]*authntest.Authority{between}, maxChain), change: dns, says: "with 8 others"},
+		"missing intermediate authority": {signer: between, change: dns, says: "unknown authority"},
+		"other kind of name":             {change: func(c *x509.Certificate) { c.Subject.CommonName = "dashboard.example" }, says: `cn "dashboard.example"`},
+		"other case":                     {change: func(c *x509.Certificate) { c.DNSNames = []string{"Dashboard.example"} }, says: `san_dns "Dashboard.example"`},
+		"wildcard":                       {change: func(c *x509.Certificate) { c.DNSNames = []string{"*.example"} }, says: `san_dns "*.example"`},
+		"certificate of two users":       {change: func(c *x509.Certificate) { dns(c); c.Subject.CommonName = "ann" }, says: "several users"},
 		"two common names": {change: func(c *x509.Certificate) {
 			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: commonName, Value: "eve"}, {Type: commonName, Value: "ann"}}
 		}, says: "(it has none)"},
-		"of nobody":                        {change: func(c *x509.Certificate) { c.DNSNames = []string{"other.example"} }, says: `ask the administrator of this proxy to add a user with one of san_dns "other.example"`},
-		"without names":                    {change: func(*x509.Certificate) {}, says: "(it has none)"},
-		"same name from another authority": {signer: stranger, change: dns, says: "does not trust, or no longer trusts"},
-		"expired":                          {change: func(c *x509.Certificate) { dns(c); c.NotAfter = time.Now().Add(-time.Minute) }, says: "expired"},
-		"not yet good":                     {change: func(c *x509.Certificate) { dns(c); c.NotBefore = time.Now().Add(time.Minute) }, says: "not yet valid"},
-		"for servers":                      {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, says: "incompatible key usage"},
-		"without any extended key usage":   {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = nil }, says: "lacks the extended key usage clientAuth"},
-		"for any use":                      {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} }, user: "dns"},
+		"certificate of no user":               {change: func(c *x509.Certificate) { c.DNSNames = []string{"other.example"} }, says: `ask the administrator of this proxy to add a user with one of san_dns "other.example"`},
+		"without names":                        {change: func(*x509.Certificate) {}, says: "(it has none)"},
+		"another authority with the same name": {signer: stranger, change: dns, says: "does not trust, or no longer trusts"},
+		"expired":                              {change: func(c *x509.Certificate) { dns(c); c.NotAfter = time.Now().Add(-time.Minute) }, says: "expired"},
+		"not valid yet":                        {change: func(c *x509.Certificate) { dns(c); c.NotBefore = time.Now().Add(time.Minute) }, says: "not yet valid"},
+		"only for servers":                     {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, says: "incompatible key usage"},
+		"without any extended key usage":       {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = nil }, says: "lacks the extended key usage clientAuth"},
+		"for any usage":                        {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} }, user: "dns"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			signer := authority
@@ -128,25 +128,25 @@ func TestHeaderTakesPrecedenceOverCertificate(t *testing.T) {
 		user     string
 		err      error
 	}{
-		"nothing":                            {err: ErrNoCredentials},
-		"certificate":                        {chain: good, user: "dns"},
-		"password":                           {headers: []string{right}, user: "with password"},
-		"password and certificate":           {headers: []string{right}, chain: good, user: "with password"},
-		"token and certificate":              {headers: []string{"Bearer " + token}, chain: good, user: "backup"},
-		"password and nobody's certificate":  {headers: []string{right}, chain: nobodys, user: "with password"},
-		"password and strange certificate":   {headers: []string{right}, chain: strange, user: "with password"},
-		"wrong password and certificate":     {headers: []string{basic("with password", "x")}, chain: good, err: ErrWrongCredentials},
-		"wrong token and certificate":        {headers: []string{"Bearer " + NewToken()}, chain: good, err: ErrWrongCredentials},
-		"unknown scheme and certificate":     {headers: []string{"Negotiate x"}, chain: good, err: ErrNoCredentials},
-		"empty header and certificate":       {headers: []string{""}, chain: good, err: ErrNoCredentials},
-		"two headers and certificate":        {headers: []string{right, right}, chain: good, err: ErrNoCredentials},
-		"required, nothing":                  {required: true, err: ErrWrongCredentials},
-		"required, certificate":              {required: true, chain: good, user: "dns"},
-		"required, password":                 {required: true, headers: []string{right}, err: ErrWrongCredentials},
-		"required, both":                     {required: true, headers: []string{right}, chain: good, user: "with password"},
-		"required, with nobody's":            {required: true, headers: []string{right}, chain: nobodys, user: "with password"},
-		"required, with a strange one":       {required: true, headers: []string{right}, chain: strange, err: ErrWrongCredentials},
-		"required, wrong password with good": {required: true, headers: []string{basic("dns", "")}, chain: good, err: ErrWrongCredentials},
+		"nothing":                             {err: ErrNoCredentials},
+		"certificate":                         {chain: good, user: "dns"},
+		"password":                            {headers: []string{right}, user: "with password"},
+		"password and certificate":            {headers: []string{right}, chain: good, user: "with password"},
+		"token and certificate":               {headers: []string{"Bearer " + token}, chain: good, user: "backup"},
+		"password and certificate of no user": {headers: []string{right}, chain: nobodys, user: "with password"},
+		"password and certificate of another authority":  {headers: []string{right}, chain: strange, user: "with password"},
+		"wrong password and certificate":                 {headers: []string{basic("with password", "x")}, chain: good, err: ErrWrongCredentials},
+		"wrong token and certificate":                    {headers: []string{"Bearer " + NewToken()}, chain: good, err: ErrWrongCredentials},
+		"unknown scheme and certificate":                 {headers: []string{"Negotiate x"}, chain: good, err: ErrNoCredentials},
+		"empty header and certificate":                   {headers: []string{""}, chain: good, err: ErrNoCredentials},
+		"two headers and certificate":                    {headers: []string{right, right}, chain: good, err: ErrNoCredentials},
+		"required, no credentials":                       {required: true, err: ErrWrongCredentials},
+		"required, certificate":                          {required: true, chain: good, user: "dns"},
+		"required, password":                             {required: true, headers: []string{right}, err: ErrWrongCredentials},
+		"required, both":                                 {required: true, headers: []string{right}, chain: good, user: "with password"},
+		"required, certificate of no user":               {required: true, headers: []string{right}, chain: nobodys, user: "with password"},
+		"required, certificate of another authority":     {required: true, headers: []string{right}, chain: strange, err: ErrWrongCredentials},
+		"required, wrong password and valid certificate": {required: true, headers: []string{basic("dns", "")}, chain: good, err: ErrWrongCredentials},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := New(users, Options{ClientCAs: authority.Pool(), RequireCertificate: c.required})
@@ -192,7 +192,7 @@ func TestVerifiedCertificatesExpire(t *testing.T) {
 	}
 }
 
-func TestCertificateNameBelongsToOneUser(t *testing.T) {
+func TestInvalidAndDuplicateCertificateNamesAreRejected(t *testing.T) {
 	name := func(kind NameKind, value string) *CertificateName { return &CertificateName{kind, value} }
 	for says, users := range map[string][]User{
 		"users a and b have the same certificate name: cn x": {{Name: "a", Certificate: name(CN, "x")}, {Name: "b", Certificate: name(CN, "x")}},
@@ -205,7 +205,7 @@ func TestCertificateNameBelongsToOneUser(t *testing.T) {
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
+func TestNumberOfCachedCredentialsIsLimited(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	m := newMemory(func() time.Time { return now })
 	for i := range 3 * maxRemembered {

@@ -141,7 +141,7 @@ func (a *Authenticator) IssuerPage(ctx context.Context, state, nonce, verifier s
 	return f.client(at).AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier)), nil
 }
 
-// IsIssuer reports whether a URL identifies the issuer at whose page people sign in.
+// IsIssuer reports whether a URL identifies the issuer that provides the sign-in page.
 func (a *Authenticator) IsIssuer(issuerURL string) bool {
 	return a.issuers.flow.issuer.url == issuerURL
 }

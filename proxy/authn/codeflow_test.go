@@ -170,7 +170,7 @@ func TestIssuerRefusalsStateWhatToDo(t *testing.T) {
 
 // Anyone can make the proxy query the issuer, so the proxy waits after a failure before it queries
 // the issuer again.
-func TestIssuersPagesAreCached(t *testing.T) {
+func TestAddressesOfIssuerPagesAreCached(t *testing.T) {
 	asked, answer := 0, map[string]any{}
 	status := http.StatusOK
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

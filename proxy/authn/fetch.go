@@ -32,7 +32,6 @@ type keySource struct {
 	bearerFile string // file with a token to send to jwksURL
 }
 
-// fetch fetches the issuer's keys.
 func (s keySource) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	client, err := s.client()
 	if err != nil {

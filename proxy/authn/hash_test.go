@@ -48,7 +48,7 @@ func TestHashesMatchOnlyTheirPassword(t *testing.T) {
 }
 
 // A test vector of the reference implementation is accepted.
-func TestForeignArgon2idHashesAreAccepted(t *testing.T) {
+func TestArgon2idHashesOfOtherProgramsAreAccepted(t *testing.T) {
 	h, err := ParseHash("$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc")
 	require.NoError(t, err)
 	assert.True(t, h.matches("password"))
@@ -71,7 +71,7 @@ func TestHashPasswordUsesRandomSalts(t *testing.T) {
 	assert.NotEqual(t, a, b)
 }
 
-func TestBcryptCountsEveryByte(t *testing.T) {
+func TestPasswordsTooLongForBcryptDoNotMatch(t *testing.T) {
 	long := strings.Repeat("a", maxBcryptPassword)
 	h, err := ParseHash(cheapBcrypt(t, long))
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestBcryptCountsEveryByte(t *testing.T) {
 	require.ErrorContains(t, err, "argon2id")
 }
 
-func TestEmptyPasswordsAreRefused(t *testing.T) {
+func TestEmptyPasswordsAreRejected(t *testing.T) {
 	_, err := HashPassword("")
 	require.Error(t, err)
 	_, err = HashPasswordBcrypt("")
@@ -95,7 +95,7 @@ func TestBcryptCostsAreLimited(t *testing.T) {
 	}
 }
 
-func TestParseHashRefusesInvalidHashes(t *testing.T) {
+func TestInvalidHashesAreRejected(t *testing.T) {
 	salt, sum := "c29tZXNhbHQxMjM", "c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	for text, says := range map[string]string{
 		"":                                  "hash-password",

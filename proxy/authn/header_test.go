@@ -23,25 +23,25 @@ func TestParseAuthorization(t *testing.T) {
 		assert.Equal(t, want, got, header)
 	}
 	for name, headers := range map[string][]string{
-		"two":            {basic("ann", "a"), "Bearer abc"},
-		"the same twice": {basic("ann", "a"), basic("ann", "a")},
-		"none":           {},
-		"empty":          {""},
-		"two in one":     {basic("ann", "a") + ", Bearer abc"},
-		"a tab":          {"Basic\t" + basic("ann", "a")[len("Basic "):]},
-		"no space":       {strings.ReplaceAll(basic("ann", "a"), " ", "")},
+		"two":                           {basic("ann", "a"), "Bearer abc"},
+		"the same header twice":         {basic("ann", "a"), basic("ann", "a")},
+		"none":                          {},
+		"empty":                         {""},
+		"two credentials in one header": {basic("ann", "a") + ", Bearer abc"},
+		"a tab":                         {"Basic\t" + basic("ann", "a")[len("Basic "):]},
+		"no space":                      {strings.ReplaceAll(basic("ann", "a"), " ", "")},
 		// decodes as "ann:a" here, but may decode differently elsewhere
-		"stray bits":           {"Basic YW5uOmF="},
-		"no colon":             {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann"))},
-		"URL alphabet":         {"Basic -_-_"},
-		"a line within":        {"Basic YW5u\nOmE="},
-		"bearer of nothing":    {"Bearer"},
-		"bearer of padding":    {"Bearer =="},
-		"bearer of two":        {"Bearer abc def"},
-		"padding in the midst": {"Bearer a=b"},
-		"bearer with a comma":  {"Bearer abc,def"},
-		"bearer not ASCII":     {"Bearer äbc"},
-		"another scheme":       {"Negotiate abc"},
+		"nonzero padding bits":              {"Basic YW5uOmF="},
+		"no colon in the credentials":       {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann"))},
+		"base64 with the URL alphabet":      {"Basic -_-_"},
+		"a line break":                      {"Basic YW5u\nOmE="},
+		"bearer without a token":            {"Bearer"},
+		"bearer with only padding":          {"Bearer =="},
+		"bearer with two tokens":            {"Bearer abc def"},
+		"bearer with padding in the middle": {"Bearer a=b"},
+		"bearer with a comma":               {"Bearer abc,def"},
+		"bearer token not in ASCII":         {"Bearer äbc"},
+		"another scheme":                    {"Negotiate abc"},
 	} {
 		_, err := parseAuthorization(headers)
 		require.ErrorIs(t, err, ErrNoCredentials, name)

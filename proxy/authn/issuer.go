@@ -160,7 +160,7 @@ func (s *issuers) bind(user string, r *JWTRule) error {
 	}
 	all := r.requiredClaims()
 	if len(all) == 0 {
-		return errors.New("set subject or claims: otherwise every token of the issuer would be this user's")
+		return errors.New("set subject or claims: otherwise, every token of the issuer would authenticate this user")
 	}
 	if _, ok := r.Claims["sub"]; ok {
 		return errors.New("set the subject with the key subject, not in claims")

@@ -36,7 +36,7 @@ func errorsAs[T error](err error, target *T) bool { return errors.As(err, target
 
 // While an issuer is unavailable, its users get ErrCannotTell, and the proxy rarely retries. Other
 // users are not affected.
-func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
+func TestUnavailableIssuerDoesNotCountAsAFailedLogin(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	i.SetAway(true)
 	now := time.Now()
@@ -166,7 +166,7 @@ func TestUnknownKeysAreFetchedRarely(t *testing.T) {
 	assert.Equal(t, 3, i.Fetches())
 }
 
-func TestKeysComeFromFileOrDiscovery(t *testing.T) {
+func TestKeysAreReadFromAFileOrDiscovered(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	dir := t.TempDir()
 	bearerFile := filepath.Join(dir, "token")

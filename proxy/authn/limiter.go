@@ -10,7 +10,7 @@ import (
 
 // A limiter limits the rate of failed logins. It has a token bucket for each pair of source and
 // user name, and a larger bucket for each source, which limits attempts with many names. User names
-// that do not exist are treated like existing ones.
+// that do not exist are treated like those that do.
 type limiter struct {
 	perSecond float64
 	burst     float64

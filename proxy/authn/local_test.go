@@ -21,7 +21,7 @@ func TestPeersAreIdentified(t *testing.T) {
 	}{
 		"uid":                                 {Peer{UID: 1000, GID: 1000}, "operator", "uid 1000"},
 		"a uid takes precedence over a group": {Peer{UID: 1001, GID: 50, Groups: []uint32{50}}, "reader", "uid 1001"},
-		"root has no special rights":          {Peer{UID: 0}, "reader", "uid 0"},
+		"root has no special permissions":     {Peer{UID: 0}, "reader", "uid 0"},
 		"primary group":                       {Peer{UID: 7, GID: 61}, "reader", "uid 7, gid 61"},
 		"supplementary group":                 {Peer{UID: 7, GID: 7, Groups: []uint32{1, 60}}, "reader", "uid 7, gid 60"},
 		"the first of several matching users": {Peer{UID: 7, GID: 60, Groups: []uint32{61, 50}}, "operator", "uid 7, gid 50"},

@@ -25,7 +25,7 @@ func (h countedHash) decoy() Hash { return countedHash{h.Hash.decoy(), h.work} }
 
 // Even if users have argon2id hashes and bcrypt hashes of different costs, a wrong password causes
 // the same computations for every user and for unknown names.
-func TestMixedAlgorithmsCostTheSame(t *testing.T) {
+func TestWrongPasswordsCostTheSameWithMixedAlgorithms(t *testing.T) {
 	const sum = "$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	texts := map[string][]string{
 		"bcrypt": {"$2y$04$" + strings.Repeat("a", 53)},

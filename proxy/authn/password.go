@@ -68,7 +68,7 @@ func newPasswords(users []User, sums *macer, opts Options) (*passwords, error) {
 
 func checkHashes(u User) error {
 	if len(u.Hashes) > MaxPasswords {
-		return fmt.Errorf("user %s has %d password hashes, but may have %d at a time: remove those of passwords that no client uses any more", u.Name, len(u.Hashes), MaxPasswords)
+		return fmt.Errorf("user %s has %d password hashes, but at most %d are allowed: remove the hashes of passwords that no client uses anymore", u.Name, len(u.Hashes), MaxPasswords)
 	}
 	seen := map[string]bool{}
 	for _, h := range u.Hashes {

@@ -96,20 +96,20 @@ func TestAuthenticateByPassword(t *testing.T) {
 		header, user string
 		err          error
 	}{
-		"right":             {basic("ann", "a:b"), "ann", nil},
-		"colon in password": {basic("ann", "a"), "ann", ErrWrongCredentials},
-		"not ASCII":         {basic("Bob", "pässword"), "Bob", nil},
-		"lower-case scheme": {"basic" + basic("ann", "a:b")[5:], "ann", nil},
-		"names have a case": {basic("bob", "pässword"), "", ErrWrongCredentials},
-		"wrong password":    {basic("ann", "x"), "ann", ErrWrongCredentials},
-		"empty password":    {basic("ann", ""), "ann", ErrWrongCredentials},
-		"another's":         {basic("ann", "pässword"), "ann", ErrWrongCredentials},
-		"shifted split":     {basic("ann:a", "b"), "ann", nil}, // the name ends at the first colon
-		"unknown":           {basic("eve", "a:b"), "", ErrWrongCredentials},
-		"no header":         {"", "", ErrNoCredentials},
-		"other scheme":      {"Digest abc", "", ErrNoCredentials},
-		"not base64":        {"Basic %%%", "", ErrNoCredentials},
-		"no colon":          {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann")), "", ErrNoCredentials},
+		"right":                         {basic("ann", "a:b"), "ann", nil},
+		"colon in password":             {basic("ann", "a"), "ann", ErrWrongCredentials},
+		"password not in ASCII":         {basic("Bob", "pässword"), "Bob", nil},
+		"lower-case scheme":             {"basic" + basic("ann", "a:b")[5:], "ann", nil},
+		"user names are case-sensitive": {basic("bob", "pässword"), "", ErrWrongCredentials},
+		"wrong password":                {basic("ann", "x"), "ann", ErrWrongCredentials},
+		"empty password":                {basic("ann", ""), "ann", ErrWrongCredentials},
+		"another's":                     {basic("ann", "pässword"), "ann", ErrWrongCredentials},
+		"colon at another position":     {basic("ann:a", "b"), "ann", nil}, // the name ends at the first colon
+		"unknown":                       {basic("eve", "a:b"), "", ErrWrongCredentials},
+		"no header":                     {"", "", ErrNoCredentials},
+		"other scheme":                  {"Digest abc", "", ErrNoCredentials},
+		"not base64":                    {"Basic %%%", "", ErrNoCredentials},
+		"no colon":                      {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann")), "", ErrNoCredentials},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // the second time from the cache, if the result can be cached
@@ -125,7 +125,7 @@ func TestAuthenticateByPassword(t *testing.T) {
 	}
 }
 
-func TestSuccessIsCachedAndFailureIsNot(t *testing.T) {
+func TestOnlySuccessfulLoginsAreCached(t *testing.T) {
 	h := newCountingHash("right", 1)
 	b := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{h}})
 	for range 5 {
@@ -328,7 +328,7 @@ func TestEvictionKeepsUsedBuckets(t *testing.T) {
 	assert.Equal(t, sourceFactor*failuresBurst-used+1, left)
 }
 
-func TestBusyAuthenticatorIsNotAFailedLogin(t *testing.T) {
+func TestUncheckedPasswordDoesNotCountAsAFailedLogin(t *testing.T) {
 	h := newCountingHash("right", 1)
 	h.block = make(chan struct{})
 	defer close(h.block)

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-func TestRevokedCertificatesAreRefused(t *testing.T) {
+func TestRevokedCertificatesAreRejected(t *testing.T) {
 	root := authntest.NewAuthority(t, "root")
 	between := root.Intermediate("between")
 	other := authntest.NewAuthority(t, "root") // has the same name
@@ -22,20 +22,20 @@ func TestRevokedCertificatesAreRefused(t *testing.T) {
 		lists [][]byte
 		says  string
 	}{
-		"no lists":                       {nil, ""},
-		"nothing revoked":                {[][]byte{root.Revoke(now), between.Revoke(now)}, ""},
-		"another one revoked":            {[][]byte{root.Revoke(now), between.Revoke(now, sibling.Leaf)}, ""},
-		"revoked":                        {[][]byte{root.Revoke(now), between.Revoke(now, sibling.Leaf, client.Leaf)}, "was revoked"},
-		"revoked by the authority above": {[][]byte{root.Revoke(now, client.Leaf), between.Revoke(now)}, ""},
-		"its authority revoked":          {[][]byte{root.Revoke(now, between.Certificate()), between.Revoke(now)}, "was revoked"},
-		"an older list revokes":          {[][]byte{root.Revoke(now), between.Revoke(now.Add(-time.Minute), client.Leaf), between.Revoke(now)}, ""},
-		"a newer list revokes":           {[][]byte{root.Revoke(now), between.Revoke(now, client.Leaf), between.Revoke(now.Add(-time.Minute))}, "was revoked"},
-		"no list of its authority":       {[][]byte{root.Revoke(now)}, `has no list of the certificates that "CN=between" has revoked`},
-		"no list of the authority above": {[][]byte{between.Revoke(now)}, `has no list of the certificates that "CN=root" has revoked`},
+		"revocation is not checked":                        {nil, ""},
+		"nothing revoked":                                  {[][]byte{root.Revoke(now), between.Revoke(now)}, ""},
+		"another certificate revoked":                      {[][]byte{root.Revoke(now), between.Revoke(now, sibling.Leaf)}, ""},
+		"revoked":                                          {[][]byte{root.Revoke(now), between.Revoke(now, sibling.Leaf, client.Leaf)}, "was revoked"},
+		"revoked by the parent authority":                  {[][]byte{root.Revoke(now, client.Leaf), between.Revoke(now)}, ""},
+		"its authority revoked":                            {[][]byte{root.Revoke(now, between.Certificate()), between.Revoke(now)}, "was revoked"},
+		"an older list revokes":                            {[][]byte{root.Revoke(now), between.Revoke(now.Add(-time.Minute), client.Leaf), between.Revoke(now)}, ""},
+		"a newer list revokes":                             {[][]byte{root.Revoke(now), between.Revoke(now, client.Leaf), between.Revoke(now.Add(-time.Minute))}, "was revoked"},
+		"no list from its authority":                       {[][]byte{root.Revoke(now)}, `has no list of the certificates that "CN=between" has revoked`},
+		"no list from the parent authority":                {[][]byte{between.Revoke(now)}, `has no list of the certificates that "CN=root" has revoked`},
 		"a list from another authority with the same name": {[][]byte{other.Revoke(now), between.Revoke(now)}, `has no list of the certificates that "CN=root" has revoked`},
-		"an expired list":                  {[][]byte{root.Revoke(now), between.Revoke(now.Add(-2 * time.Hour))}, `that "CN=between" has revoked expired on `},
-		"an expired list that revokes it":  {[][]byte{root.Revoke(now), between.Revoke(now.Add(-2*time.Hour), client.Leaf)}, `that "CN=between" has revoked expired on `},
-		"the list of the root has expired": {[][]byte{root.Revoke(now.Add(-time.Hour)), between.Revoke(now)}, `that "CN=root" has revoked expired on `},
+		"an expired list":                                  {[][]byte{root.Revoke(now), between.Revoke(now.Add(-2 * time.Hour))}, `that "CN=between" has revoked expired on `},
+		"an expired list that revokes it":                  {[][]byte{root.Revoke(now), between.Revoke(now.Add(-2*time.Hour), client.Leaf)}, `that "CN=between" has revoked expired on `},
+		"the list of the root has expired":                 {[][]byte{root.Revoke(now.Add(-time.Hour)), between.Revoke(now)}, `that "CN=root" has revoked expired on `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var lists []*x509.RevocationList

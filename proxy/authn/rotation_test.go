@@ -27,7 +27,7 @@ func TestTwoPasswordsAreValidDuringRotation(t *testing.T) {
 	assert.Empty(t, who.Credential, "a failed attempt used no password")
 
 	_, err = New([]User{{Name: "ann", Hashes: []Hash{before, after, newCountingHash("third", 1)}}}, Options{})
-	require.ErrorContains(t, err, "user ann has 3 password hashes, but may have 2 at a time")
+	require.ErrorContains(t, err, "user ann has 3 password hashes, but at most 2 are allowed")
 	_, err = New([]User{{Name: "ann", Hashes: []Hash{before, before}}}, Options{})
 	require.ErrorContains(t, err, "two password hashes of user ann begin with the same salt")
 }

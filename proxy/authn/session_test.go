@@ -12,7 +12,7 @@ import (
 )
 
 // A session ends when its own credential is changed or removed, but not when another user's is.
-func TestSessionCredentialIsValidUntilChanged(t *testing.T) {
+func TestSessionEndsWhenItsCredentialChanges(t *testing.T) {
 	authority, issuer := authntest.NewAuthority(t, "ours"), authntest.NewIssuer(t)
 	token, until := NewToken(), time.Now().Add(time.Hour)
 	hash := func(password string) Hash {
@@ -62,23 +62,23 @@ func TestSessionCredentialIsValidUntilChanged(t *testing.T) {
 		options func(o *Options)
 	}{
 		"nothing":           {nil, nil, nil},
-		"another password":  {[]string{"ann"}, func(u map[string]*User) { u["ann"].Hashes = []Hash{hash("right")} }, nil},
-		"no password":       {[]string{"ann"}, func(u map[string]*User) { u["ann"].Hashes = nil }, nil},
-		"no user":           {[]string{"ann"}, func(u map[string]*User) { delete(u, "ann") }, nil},
-		"another token":     {[]string{"backup"}, func(u map[string]*User) { u["backup"].Tokens = []TokenHash{HashToken(NewToken(), until)} }, nil},
+		"replaced password": {[]string{"ann"}, func(u map[string]*User) { u["ann"].Hashes = []Hash{hash("right")} }, nil},
+		"removed password":  {[]string{"ann"}, func(u map[string]*User) { u["ann"].Hashes = nil }, nil},
+		"removed user":      {[]string{"ann"}, func(u map[string]*User) { delete(u, "ann") }, nil},
+		"replaced token":    {[]string{"backup"}, func(u map[string]*User) { u["backup"].Tokens = []TokenHash{HashToken(NewToken(), until)} }, nil},
 		"the token expires": {[]string{"backup"}, func(u map[string]*User) { u["backup"].Tokens = []TokenHash{HashToken(token, until.Add(-time.Minute))} }, nil},
-		"the token of another": {[]string{"backup"}, func(u map[string]*User) {
+		"token moved to another user": {[]string{"backup"}, func(u map[string]*User) {
 			u["ann"].Tokens, u["backup"].Tokens = u["backup"].Tokens, nil
 		}, nil},
-		"another name":        {[]string{"dns"}, func(u map[string]*User) { u["dns"].Certificate.Value = "other.example" }, nil},
-		"the name of another": {[]string{"dns"}, func(u map[string]*User) { u["ann"].Certificate, u["dns"].Certificate = u["dns"].Certificate, nil }, nil},
-		"another authority":   {[]string{"dns"}, nil, func(o *Options) { o.ClientCAs = authntest.NewAuthority(t, "new").Pool() }},
-		"another subject":     {[]string{"csi"}, func(u map[string]*User) { u["csi"].JWT.Subject = "other" }, nil},
-		"another claim":       {[]string{"csi"}, func(u map[string]*User) { u["csi"].JWT.Claims = map[string]string{"mfa": "true"} }, nil},
-		"another audience":    {[]string{"csi"}, nil, func(o *Options) { o.Issuers[0].Audience = "other" }},
-		"other keys":          {[]string{"csi"}, nil, func(o *Options) { o.Issuers[0].Authority, o.Issuers[0].JWKS = "", issuer.JWKS() }},
-		"no issuer":           {[]string{"csi"}, func(u map[string]*User) { delete(u, "csi") }, func(o *Options) { o.Issuers = nil }},
-		"one more of each": {nil, func(u map[string]*User) {
+		"changed certificate name":               {[]string{"dns"}, func(u map[string]*User) { u["dns"].Certificate.Value = "other.example" }, nil},
+		"certificate name moved to another user": {[]string{"dns"}, func(u map[string]*User) { u["ann"].Certificate, u["dns"].Certificate = u["dns"].Certificate, nil }, nil},
+		"another authority":                      {[]string{"dns"}, nil, func(o *Options) { o.ClientCAs = authntest.NewAuthority(t, "new").Pool() }},
+		"another subject":                        {[]string{"csi"}, func(u map[string]*User) { u["csi"].JWT.Subject = "other" }, nil},
+		"another claim":                          {[]string{"csi"}, func(u map[string]*User) { u["csi"].JWT.Claims = map[string]string{"mfa": "true"} }, nil},
+		"another audience":                       {[]string{"csi"}, nil, func(o *Options) { o.Issuers[0].Audience = "other" }},
+		"other keys":                             {[]string{"csi"}, nil, func(o *Options) { o.Issuers[0].Authority, o.Issuers[0].JWKS = "", issuer.JWKS() }},
+		"no issuer":                              {[]string{"csi"}, func(u map[string]*User) { delete(u, "csi") }, func(o *Options) { o.Issuers = nil }},
+		"additional credentials of every kind": {nil, func(u map[string]*User) {
 			u["backup"].Tokens = append(u["backup"].Tokens, HashToken(NewToken(), until))
 			u["ann"].Hashes = []Hash{hash("next"), right}
 		}, nil},

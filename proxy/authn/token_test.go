@@ -138,7 +138,7 @@ func TestTokensIdentifyUsers(t *testing.T) {
 	}
 }
 
-func TestTokenBelongsToOneUser(t *testing.T) {
+func TestSharedTokensAreRejected(t *testing.T) {
 	h := HashToken("x", time.Time{})
 	_, err := New([]User{{Name: "a", Tokens: []TokenHash{h}}, {Name: "b", Tokens: []TokenHash{HashToken("x", time.Now())}}}, Options{})
 	require.ErrorContains(t, err, "token "+h.ID()+" is listed for user a and for user b")

@@ -59,7 +59,7 @@ func TestRevocationListsAreLoaded(t *testing.T) {
 }
 
 // A self-signed certificate contains all addresses at which clients can reach the server.
-func TestSelfSignedCertificateNames(t *testing.T) {
+func TestSelfSignedCertificateContainsAllAddresses(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)
 	texts := func(listen string) (names, addresses []string) {

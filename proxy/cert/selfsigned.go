@@ -112,7 +112,7 @@ func generate(listen string) (cert *tls.Certificate, certPEM, keyPEM []byte, err
 	template := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: names[len(names)-1], Organization: []string{"spdk-proxy, self-signed"}},
-		NotBefore:    now.Add(-time.Hour), // tolerates clients whose clocks are slow
+		NotBefore:    now.Add(-time.Hour), // tolerates slow clocks of clients
 		NotAfter:     now.Add(selfSignedFor),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},

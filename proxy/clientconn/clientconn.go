@@ -19,7 +19,7 @@ const HeaderWait = 10 * time.Second
 // WriteWait limits how long a single write to a client may take.
 const WriteWait = 30 * time.Second
 
-// Limits limits the connections of a server's clients.
+// Limits contains the limits on the connections of a server's clients.
 type Limits struct {
 	Connections int           // maximum number in total
 	PerSource   int           // maximum number from one address, one IPv6 /64, or one local user
@@ -28,11 +28,11 @@ type Limits struct {
 }
 
 // A Set tracks the connections of a server's clients, and limits their number, in total and per
-// source. When the limit is reached, a new connection replaces an evictable connection, which is an
-// idle or unauthenticated one. Only sources with more connections than the new connection's source
-// are considered. From the largest of these sources that has an evictable connection, the Set
-// closes the connection that has been evictable for longest. If there is no such connection, the
-// Set closes the new connection.
+// source. When the limit is reached, a new connection replaces an evictable connection (idle or
+// unauthenticated). Only sources with more connections than the new connection's source are
+// considered. From the largest of these sources that has an evictable connection, the Set closes
+// the connection that has been evictable for longest. If there is no such connection, the Set
+// closes the new connection.
 type Set struct {
 	limits Limits
 	log    *slog.Logger

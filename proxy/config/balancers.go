@@ -48,7 +48,7 @@ func (b LoadBalancers) Networks() (list []netip.Prefix, err error) {
 		case network != network.Masked():
 			wrong = append(wrong, fmt.Errorf("load_balancers.addresses: %s is an address within a network: write %s or %s", text, network.Addr(), network.Masked()))
 		case network.Bits() == 0:
-			wrong = append(wrong, fmt.Errorf("load_balancers.addresses: with %s, every client could claim any address: list the load balancers only", text))
+			wrong = append(wrong, fmt.Errorf("load_balancers.addresses: with %s, every client could claim any address: list only the load balancers", text))
 		default:
 			list = append(list, network)
 		}

@@ -65,7 +65,7 @@ type Target struct {
 	AcceptChangesWithoutCounts bool `yaml:"accept_changes_without_counts"`
 }
 
-// Limits limits the resources that clients may use.
+// Limits contains the limits on the resources that clients may use.
 type Limits struct {
 	RequestKiB            int      `yaml:"request_kib"`
 	Read                  Duration `yaml:"read"`

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSocketPermissionsAreRead(t *testing.T) {
+func TestSocketPermissionsAreParsed(t *testing.T) {
 	c, err := Load("testdata/local.good.yml")
 	require.NoError(t, err)
 	assert.Equal(t, "testdata/rpc.sock", c.ListenUnix.Path)

@@ -58,7 +58,7 @@ func (c *Config) validateMetrics() error {
 
 func (m Metrics) validateHistograms() error {
 	if n := len(m.LatencyHistograms); n > maxLatencyHistograms {
-		return fmt.Errorf("metrics.latency_histograms has %d names: at most %d are possible, because the proxy reads one of them in ten seconds", n, maxLatencyHistograms)
+		return fmt.Errorf("metrics.latency_histograms has %d names: at most %d are possible, because the proxy reads one of them every ten seconds", n, maxLatencyHistograms)
 	}
 	for i, name := range m.LatencyHistograms {
 		switch {

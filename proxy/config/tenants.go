@@ -34,7 +34,7 @@ type Quota struct {
 	Keys       *int `yaml:"keys"`
 }
 
-// These are the default limits for each tenant. All tenants share SPDK's subsystems (1,024, unless
+// These are the default limits of each tenant. All tenants share SPDK's subsystems (1,024, unless
 // nvmf_set_max_subsystems changes the number) and the proxy's keys (keys.maxKeys). They also share
 // the time for reading the configuration before a response to a change, and for loading it at a
 // restart.

@@ -44,7 +44,7 @@ func TestSuspiciousFilesAreRejected(t *testing.T) {
 	require.ErrorIs(t, err, ErrSuspect, "the directory itself is a link")
 }
 
-// A file whose owner cannot be set is removed, because only root could read it.
+// If the owner of a file cannot be set, the file is removed, because only root could read it.
 func TestFailedWriteForLeavesNoFile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

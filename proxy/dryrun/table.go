@@ -36,7 +36,7 @@ const (
 	expectDeny  = "deny"
 )
 
-// ReadTable reads a table from a YAML list. Like in a configuration, unknown keys are errors.
+// ReadTable reads a table from a YAML list. As in a configuration, unknown keys are errors.
 func ReadTable(text []byte) ([]Row, error) {
 	var rows []Row
 	if err := config.DecodeStrict(text, &rows); err != nil {

@@ -131,7 +131,7 @@ type Listener struct {
 	once  sync.Once
 }
 
-// Subscribe returns a listener for the events whose IDs are greater than after. If after is 0, the
+// Subscribe returns a listener for events with an ID greater than after. If after is 0, the
 // listener receives the lasting conditions first, and then new events. The caller must Close the
 // listener.
 func (h *Hub) Subscribe(after uint64) *Listener {

@@ -91,8 +91,8 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 	}
 }
 
-// errorFor returns the error as the caller may see it. Paths on the target's host and names of
-// bdevs below lvstores appear only in the log, so that tenants do not see them.
+// errorFor returns the part of the error that the caller may see. Paths on the target's host and
+// names of bdevs below lvstores appear only in the log, so that tenants do not see them.
 func (e *Executor) errorFor(c Command, err error) error {
 	refused, ok := errors.AsType[*changes.Refusal](err)
 	if !ok || c.Tenant == nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // The proxy does not start if a configured directory is missing.
-func TestMissingDirectoriesPreventStart(t *testing.T) {
+func TestServerDoesNotStartIfADirectoryIsMissing(t *testing.T) {
 	for name, set := range map[string]func(c *config.Config, dir string){
 		"target.save.dir":   func(c *config.Config, dir string) { c.Target.Save.Dir = dir },
 		"target.keys.dir":   func(c *config.Config, dir string) { c.Target.Keys.Dir = dir },

@@ -63,9 +63,9 @@ func (e *Executor) sweepKeysRegularly(ctx context.Context) {
 	}
 }
 
-// checkSaveable refuses to create a second NVMe-oF target in an SPDK process whose configuration is
-// saved. SPDK reports only the transports and subsystems of the first NVMe-oF target, so a restart
-// would lose those of the second.
+// If the configuration is saved, checkSaveable refuses to create a second NVMe-oF target in an SPDK
+// process. SPDK reports only the transports and subsystems of the first NVMe-oF target, so a
+// restart would lose those of the second.
 func (e *Executor) checkSaveable(c Command) error {
 	if e.restart.saver == nil || c.Method.Name != "nvmf_create_target" {
 		return nil

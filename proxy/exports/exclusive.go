@@ -22,7 +22,7 @@ func (t target) checkExclusive(p *Plan, r Request) {
 		case err != nil:
 			return fmt.Errorf("cannot check that no other host is admitted to volume %s: %w", p.Volume, err)
 		case len(subsystems) != 1:
-			return fmt.Errorf("another user deleted %s at the same time", p.NQN)
+			return fmt.Errorf("another user concurrently deleted %s", p.NQN)
 		}
 		sub := &subsystems[0]
 		other := slices.IndexFunc(sub.Hosts, func(h spdkrpc.NVMfSubsystemHost) bool { return !slices.Contains(r.Hosts, h.NQN) })
@@ -35,7 +35,7 @@ func (t target) checkExclusive(p *Plan, r Request) {
 		default:
 			return nil
 		}
-		return fmt.Errorf("another command admitted %s to volume %s at the same time: two hosts that write at the same time destroy any file system except a cluster file system. This command therefore withdraws its own hosts, and the other one may do the same. Check which hosts are admitted (spdk-proxy exports), then repeat the command, or share the volume (--shared)",
+		return fmt.Errorf("another command concurrently admitted %s to volume %s: two hosts that write at the same time destroy any file system except a cluster file system. This command therefore withdraws its own hosts, and the other one may do the same. Check which hosts are admitted (spdk-proxy exports), then repeat the command, or share the volume (--shared)",
 			admitted, p.Volume)
 	}
 }

@@ -74,8 +74,8 @@ func (w *world) hosts() (list []string) {
 }
 
 const (
-	conflictWithA = "another command admitted host " + hostA + " to volume lvs0/v0 at the same time"
-	conflictWithB = "another command admitted host " + hostB + " to volume lvs0/v0 at the same time"
+	conflictWithA = "another command concurrently admitted host " + hostA + " to volume lvs0/v0"
+	conflictWithB = "another command concurrently admitted host " + hostB + " to volume lvs0/v0"
 )
 
 // If two commands for different hosts make their plans before either has admitted its host, at most
@@ -129,7 +129,7 @@ func TestConcurrentExportsNeverAdmitTwoHosts(t *testing.T) {
 		assert.Empty(t, w.hosts(), "either command can be repeated")
 		w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostB}, Listen: []Portal{here}})
 	})
-	t.Run("with --shared, both are admitted", func(t *testing.T) {
+	t.Run("both hosts are admitted with --shared", func(t *testing.T) {
 		w := newWorld(t, "v26.05")
 		w.withoutHosts()
 		errA, errB := w.competing("nvmf_subsystem_add_host", func(r *Request) { r.Shared = true })
@@ -165,7 +165,7 @@ func TestExportWithUncheckedHostsIsUndone(t *testing.T) {
 	w.withoutHosts()
 	p := w.plan(r)
 	w.call("nvmf_subsystem_allow_any_host", fmt.Sprintf(`{"nqn":%q,"allow_any_host":true}`, p.NQN))
-	require.ErrorContains(t, p.Run(t.Context(), func(Step) {}), "another command admitted every host to volume lvs0/v0")
+	require.ErrorContains(t, p.Run(t.Context(), func(Step) {}), "another command concurrently admitted every host to volume lvs0/v0")
 	assert.Empty(t, w.hosts())
 	w.call("nvmf_subsystem_allow_any_host", fmt.Sprintf(`{"nqn":%q,"allow_any_host":false}`, p.NQN))
 

@@ -276,7 +276,7 @@ func TestParsePortal(t *testing.T) {
 	}
 }
 
-func TestExportTable(t *testing.T) {
+func TestExportsAreFormattedAsATable(t *testing.T) {
 	assert.Equal(t, `VOLUME   NQN    HOSTS                LISTENERS                            CONNECTED
 lvs0/v0  nqn.a  nqn.h1 (key k), any  tcp 192.0.2.1:4420, rdma [::1]:4420  ?
 -        nqn.b  -                    -                                    -

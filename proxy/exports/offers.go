@@ -29,7 +29,7 @@ func (t target) offeredBy(ctx context.Context, v volume, may permissions) (by st
 		case spdkrpc.KindOf(err) == spdkrpc.Denied:
 			unread = append(unread, kind.name)
 		case err != nil && !unknowable(err):
-			return "", nil, fmt.Errorf("find out what else offers volume %s: %w", v.name, err)
+			return "", nil, fmt.Errorf("find out what else exposes volume %s: %w", v.name, err)
 		case name != "":
 			return name, nil, nil
 		}

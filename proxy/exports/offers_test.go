@@ -35,7 +35,7 @@ func TestVolumeExposedElsewhereIsNotExported(t *testing.T) {
 	}
 	w.sim.Inject(spdktest.Fault{Method: "iscsi_get_target_nodes", Do: spdktest.Fail})
 	_, err := PlanExport(t.Context(), w.rpc, r)
-	require.ErrorContains(t, err, "find out what else offers volume lvs0/v0")
+	require.ErrorContains(t, err, "find out what else exposes volume lvs0/v0")
 }
 
 // A warning names the kinds of exports that the user may not read, because one of them could expose

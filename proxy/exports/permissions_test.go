@@ -31,7 +31,7 @@ func TestPlanAvoidsCallsThatWouldFail(t *testing.T) {
 }
 
 // A call that the user's roles do not permit is refused before any call is made.
-func TestPlanPredictsRoles(t *testing.T) {
+func TestPlanPredictsRefusalsByRoles(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}, Allowed: []string{"rpc_get_methods", "nvmf_create_transport", "nvmf_create_subsystem", "nvmf_subsystem_add_ns"}}
 	_, err := PlanExport(t.Context(), w.rpc, r)
@@ -42,7 +42,7 @@ func TestPlanPredictsRoles(t *testing.T) {
 
 // Quotas for hosts and listeners take all calls of the plan into account. The names of a tenant's
 // keys are checked.
-func TestPlanPredictsTenantLimits(t *testing.T) {
+func TestPlanPredictsRefusalsByTenantLimits(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	var all []string
 	for _, m := range rpcschema.Default().Methods() {

@@ -182,7 +182,7 @@ func (t target) ownDeletion(nqn string, r Request, v volume) *Step {
 			foreign := slices.ContainsFunc(sub.Namespaces, func(n spdkrpc.NVMfNamespace) bool { return !v.is(n.BdevName) }) ||
 				slices.ContainsFunc(sub.Hosts, func(h spdkrpc.NVMfSubsystemHost) bool { return !slices.Contains(r.Hosts, h.NQN) })
 			if foreign {
-				return fmt.Errorf("another user has changed %s meanwhile: delete it if nobody needs it", nqn)
+				return fmt.Errorf("another user has changed %s in the meantime: delete it if it is no longer needed", nqn)
 			}
 		}
 		return remove(ctx)

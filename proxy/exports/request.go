@@ -124,7 +124,7 @@ func (r Request) check() error {
 	}
 	for _, name := range append([]string{r.NQN, r.Serial}, r.Hosts...) {
 		if !printable.Valid(name) {
-			return invalid("%q contains a control character: leave it out", name)
+			return invalid("%q contains a control character: remove it", name)
 		}
 	}
 	for _, h := range r.Hosts {

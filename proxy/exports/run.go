@@ -107,7 +107,7 @@ func (p *Plan) Verify(ctx context.Context, rpc *spdkrpc.Client) error {
 	}
 	sub := &subsystems[0]
 	differs := func(text string, args ...any) error {
-		return fmt.Errorf("another user changed the export at the same time: %s %s. Check it with spdk-proxy exports", p.NQN, fmt.Sprintf(text, args...))
+		return fmt.Errorf("another user concurrently changed the export: %s %s. Check it with spdk-proxy exports", p.NQN, fmt.Sprintf(text, args...))
 	}
 	switch {
 	case exporting(subsystems, p.volume) == nil:

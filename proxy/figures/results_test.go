@@ -157,7 +157,7 @@ func TestOnlyAnUnreachableTargetEndsARead(t *testing.T) {
 }
 
 // iSCSI connections are read as soon as there is one target node.
-func TestConnectionsOfOneTargetNodeAreRead(t *testing.T) {
+func TestConnectionsAreReadIfThereIsATargetNode(t *testing.T) {
 	b := newBench(t, "v26.05")
 	_, methods := b.read()
 	assert.NotContains(t, methods, "iscsi_get_connections")

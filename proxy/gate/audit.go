@@ -23,7 +23,6 @@ func (g *Gate) audit(c *Call) {
 	}
 }
 
-// entry returns the audit log entry for a call.
 func (c *Call) entry(took time.Duration) *auditlog.Entry {
 	x, asked, decided, answered := c.In, c.asked, c.decided, c.answered
 	e := &auditlog.Entry{

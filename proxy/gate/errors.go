@@ -26,7 +26,7 @@ import (
 // These errors come from the stages that every request passes, and from their endpoints.
 var (
 	ErrCrossOrigin  = errors.New("a web page on another site made a browser send this request")
-	ErrCSRF         = errors.New("the request does not have its session's CSRF token")
+	ErrCSRF         = errors.New("the request lacks its session's CSRF token")
 	ErrSessionEnded = errors.New("the session has ended")
 	ErrDraining     = errors.New("the proxy is stopping")
 	ErrSlowBody     = errors.New("the request did not arrive in time")
@@ -93,9 +93,9 @@ func when[T error](holds func(T) bool) kind {
 // what to do.
 var rows = []row{
 	// whatever the reason why the save failed
-	{name: "the target did it, but its configuration is not saved", kind: as[*persist.NotSavedError],
+	{name: "the target executed the call, but its configuration is not saved", kind: as[*persist.NotSavedError],
 		status: http.StatusInternalServerError, code: jsonrpc.CodeNotSaved, outcome: metrics.Failed,
-		text: "the target did it, but %s. A restart of the target would undo it. Repeat the call; if the error persists, see the proxy's log."},
+		text: "the target executed the call, but %s. A restart of the target would undo it. Repeat the call; if the error persists, see the proxy's log."},
 
 	{name: "credentials that are not valid, such as an expired token", kind: as[*authn.RejectedError],
 		status: http.StatusUnauthorized, code: jsonrpc.CodeUnauthorized, outcome: metrics.Unauthenticated, login: metrics.WrongCredentials,
@@ -115,7 +115,7 @@ var rows = []row{
 		status: statusBusy, code: jsonrpc.CodeTooManyLogins, outcome: metrics.Busy, login: metrics.TooManyFailures,
 		fill: func(found error, a *Answer) {
 			a.RetryAfter = found.(*authn.TooManyFailuresError).RetryAfter
-			a.Err.Message = fmt.Sprintf("too many failed logins: wait %s, then send the right credentials", a.RetryAfter)
+			a.Err.Message = fmt.Sprintf("too many failed logins: wait %s, then send the correct credentials", a.RetryAfter)
 		}},
 	{name: "too many logins at once", kind: is(authn.ErrBusy),
 		status: statusBusy, code: jsonrpc.CodeTooMany, outcome: metrics.Busy, login: metrics.LoginBusy, retry: time.Second,
@@ -132,7 +132,7 @@ var rows = []row{
 		text: "the session belongs to a client certificate that this connection does not have. Nothing was executed; send the certificate, or sign in again."},
 	{name: "a missing CSRF token", kind: is(ErrCSRF),
 		status: http.StatusForbidden, code: jsonrpc.CodeForbidden, outcome: metrics.Denied, denial: metrics.ByOrigin,
-		text: "the request does not have its session's CSRF token (X-CSRF-Token). Nothing was executed; load the console again."},
+		text: "the request lacks its session's CSRF token (X-CSRF-Token). Nothing was executed; load the console again."},
 	{name: "a request that a page of another site caused", kind: is(ErrCrossOrigin),
 		status: http.StatusForbidden, code: jsonrpc.CodeForbidden, outcome: metrics.Denied, denial: metrics.ByOrigin,
 		text: "a web page on another site made your browser send this call with your credentials. Nothing was executed; find out which page it was."},
@@ -156,7 +156,7 @@ var rows = []row{
 
 	{name: "the configuration was reloaded during a batch", kind: is(errReloaded),
 		status: http.StatusServiceUnavailable, code: jsonrpc.CodeUnreachable, outcome: metrics.CannotTell, retry: time.Second,
-		text: "the proxy's configuration was reloaded after this batch had arrived, and its user's rights may have changed. This call was not executed; send it again."},
+		text: "the proxy's configuration was reloaded after this batch had arrived, and its user's permissions may have changed. This call was not executed; send it again."},
 	{name: "a batch with results that are too large", kind: is(errBatchResults),
 		status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeTooLarge, outcome: metrics.TooLarge,
 		text: fmt.Sprintf("the results of this batch exceed %d MiB. This call was not executed; send it in a separate request.", maxBatchResults>>20)},
@@ -239,7 +239,7 @@ var rows = []row{
 		}},
 	{name: "a directory of the proxy that is full or read-only", kind: is(syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS),
 		status: http.StatusInternalServerError, code: jsonrpc.CodeInternalError, outcome: metrics.Failed,
-		text: "the proxy cannot write to one of its directories: %s. Its administrator finds the directory in the proxy's log, under the id in X-Request-Id; repeat the call when it can be written."},
+		text: "the proxy cannot write to one of its directories: %s. The proxy's log names the directory, under the id in X-Request-Id. Repeat the call when the directory can be written."},
 	{name: "a fault of the proxy", kind: func(err error) error { return err },
 		status: http.StatusInternalServerError, code: jsonrpc.CodeInternalError, outcome: metrics.Failed,
 		text: "the proxy failed during this call: see its log, under the id in X-Request-Id"},

@@ -41,7 +41,7 @@ func TestErrorsMapToResponses(t *testing.T) {
 		says         string
 	}{
 		{nil, 200, 0, false, 0, ""},
-		{errors.Join(&persist.NotSavedError{Why: decide.ErrDenied}, decide.ErrDenied), 500, -32050, false, 0, "the target did it"},
+		{errors.Join(&persist.NotSavedError{Why: decide.ErrDenied}, decide.ErrDenied), 500, -32050, false, 0, "the target executed the call"},
 		{&authn.RejectedError{Reason: "the token expired"}, 401, -32001, false, 0, "authentication failed: the token expired"},
 		{authn.ErrWrongCredentials, 401, -32001, false, 0, "correct the name, password or token"},
 		{authn.ErrNoCredentials, 401, -32001, false, 0, "send the name and password"},

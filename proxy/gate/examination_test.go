@@ -15,7 +15,7 @@ import (
 
 // A tenant's call is executed only if the target has reported that it does not load data structures
 // that hosts write to volumes.
-func TestTenantCallsRequireExaminationOff(t *testing.T) {
+func TestTenantCallsRequireDisabledExamination(t *testing.T) {
 	const safe, loads, gone, left = "safe", "loads", "the target is gone", "the caller is gone"
 	for name, listed := range map[string]bool{safe: true, loads: false, gone: true, left: true} {
 		t.Run(name, func(t *testing.T) {

@@ -106,7 +106,7 @@ func (x *Exchange) NoteCalls(elements []jsonrpc.Element, batch bool, err error) 
 	}
 }
 
-// NoteCall records the only call of a request whose method is determined by the endpoint. If the
+// NoteCall records the only call of a request for which the endpoint determines the method. If the
 // request is refused with err, the call is refused with the same error.
 func (x *Exchange) NoteCall(method string, err error) *Call {
 	c := newCall(x, jsonrpc.Element{Request: &jsonrpc.Request{Method: method}, Err: err})

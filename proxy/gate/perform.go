@@ -29,7 +29,7 @@ type Arrival struct {
 
 // Enter takes a request through the stages that are common to its calls. They check, in this order,
 // where the request comes from, who sent it, whether another site's page caused it, and whether the
-// proxy is stopping. An unauthenticated sender learns nothing. The caller must call Leave even if
+// proxy is stopping. An unauthenticated client learns nothing. The caller must call Leave even if
 // Enter returns an error.
 func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	defer g.recoverFrom(x, &err)

@@ -51,7 +51,7 @@ func TestCallRatesAreLimited(t *testing.T) {
 
 // A call counts for one second, with a resolution of a tenth of a second. Refused calls do not
 // count. A reload gives no user additional calls; only a limit that is removed no longer applies.
-func TestReloadKeepsTheRatesOfUsers(t *testing.T) {
+func TestReloadKeepsTheCallCountsOfUsers(t *testing.T) {
 	var r callRates
 	r.set(1, nil)
 	limiter := r.limiterOf("any")

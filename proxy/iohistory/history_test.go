@@ -23,8 +23,8 @@ type feed struct {
 
 func newFeed() *feed { return &feed{history: New(), minute: 10, counts: map[string]uint64{}} }
 
-// add advances the clock by the given number of minutes, during which each named volume serves the
-// given number of 4 KiB reads of 200 µs each.
+// add advances the clock. During these minutes, each volume in reads serves that many reads of 4
+// KiB, each of which takes 200 µs.
 func (f *feed) add(minutes int, reads map[string]uint64) {
 	f.minute += minutes
 	for name, n := range reads {

@@ -108,14 +108,14 @@ func TestHandOverChangesOnlyKeys(t *testing.T) {
 	needRoot(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	for name, plant := range map[string]func(path string) error{
-		"a link":          func(path string) error { return os.Symlink(outside, path) },
-		"a hard link":     func(path string) error { return os.Link(outside, path) },
-		"a FIFO":          func(path string) error { return unix.Mkfifo(path, 0o600) },
-		"a directory":     func(path string) error { return os.Mkdir(path, 0o700) },
-		"no key":          func(path string) error { return os.WriteFile(path, []byte("root:x:0:0::/root:"), 0o600) },
-		"too long":        func(path string) error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) },
-		"mode 644":        func(path string) error { return os.WriteFile(path, []byte(oneSecret), 0o644) },
-		"of a third user": func(path string) error { return writeAs(path, otherUser) },
+		"a link":                func(path string) error { return os.Symlink(outside, path) },
+		"a hard link":           func(path string) error { return os.Link(outside, path) },
+		"a FIFO":                func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a directory":           func(path string) error { return os.Mkdir(path, 0o700) },
+		"not a key":             func(path string) error { return os.WriteFile(path, []byte("root:x:0:0::/root:"), 0o600) },
+		"too long":              func(path string) error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) },
+		"mode 644":              func(path string) error { return os.WriteFile(path, []byte(oneSecret), 0o644) },
+		"owned by a third user": func(path string) error { return writeAs(path, otherUser) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.RemoveAll(outside))

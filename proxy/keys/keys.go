@@ -108,14 +108,14 @@ func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret strin
 		return err
 	}
 	if known != nil && !placed(known, files) {
-		return refuse(syscall.EEXIST, "a key with this name exists that was not placed through this proxy: choose another name")
+		return refuse(syscall.EEXIST, "a key with this name already exists, but was not added through this proxy: choose another name")
 	}
 	outcome, err := k.store.Place(name, secret)
 	switch {
 	case err != nil:
 		return err
 	case outcome == Differs:
-		return refuse(syscall.EEXIST, "a key with this name exists with a different secret: remove it first (spdkgate_key_remove), or choose another name")
+		return refuse(syscall.EEXIST, "a key with this name already exists with a different secret: remove it first (spdkgate_key_remove), or choose another name")
 	case known != nil:
 		return nil // the key was already registered
 	}
@@ -154,7 +154,7 @@ func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 	case known == nil:
 		return k.store.Remove(name)
 	case !placed(known, files):
-		return refuse(syscall.EINVAL, "this key was not placed through this proxy: remove it with the method that matches how it was added")
+		return refuse(syscall.EINVAL, "this key was not added through this proxy: remove it with the counterpart of the method that added it")
 	case known.Refcnt > 1:
 		return refuse(syscall.EBUSY, "the key is in use: remove the hosts that use it first, or give them another one (nvmf_subsystem_set_keys)")
 	}

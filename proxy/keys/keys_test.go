@@ -162,7 +162,7 @@ func TestKeysCanBeAddedAndRemoved(t *testing.T) {
 	assert.Equal(t, syscall.ENOKEY, errnoOf(k.Remove(ctx, r.ask, "host-a")))
 }
 
-func TestKeysAddedElsewhereAreRefused(t *testing.T) {
+func TestKeysRegisteredByOtherProgramsAreNotChanged(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	path := filepath.Join(t.TempDir(), "theirs")

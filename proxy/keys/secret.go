@@ -19,7 +19,7 @@ var forms = map[string]map[string][]int{
 
 var (
 	errForm     = errors.New("a secret must be DHHC-1:HASH:BASE64: (DH-HMAC-CHAP; nvme gen-dhchap-key creates one) or NVMeTLSkey-1:HASH:BASE64: (TLS; nvme gen-tls-key creates one)")
-	errHash     = errors.New("the secret's hash is not one that its format defines")
+	errHash     = errors.New("the secret's format does not define this hash")
 	errBase64   = errors.New("the third part of the secret is not standard base64 with padding")
 	errLength   = errors.New("the length of the secret does not fit its hash")
 	errChecksum = errors.New("the checksum of the secret is wrong: a character may be missing or changed")

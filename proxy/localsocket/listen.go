@@ -68,7 +68,7 @@ func listen(p Place) (_ net.Listener, err error) {
 	}()
 	if p.UID >= 0 || p.GID >= 0 {
 		if err := os.Lchown(p.Path, p.UID, p.GID); err != nil {
-			return nil, fmt.Errorf("%w: only root can give it to another user, and others only to their own groups", err)
+			return nil, fmt.Errorf("%w: only root can assign the socket to another user; other users can assign it only to their own groups", err)
 		}
 	}
 	if err := os.Chmod(p.Path, p.Mode.Perm()); err != nil {

@@ -193,7 +193,7 @@ func (w *Source) readNotifications(ctx context.Context) {
 	}
 }
 
-// publish publishes notifications. It adds the names of volumes, as far as they are known.
+// publish adds notifications to the events, with the names of volumes as far as they are known.
 func (w *Source) publish(ctx context.Context, ask func(context.Context, string, map[string]any) (json.RawMessage, error), list []spdkrpc.NotifyEvent) {
 	resolved := 0
 	for _, n := range list {

@@ -38,7 +38,7 @@ func observerOf(t *testing.T, change ...func(*config.Config)) *Observer {
 	return New(Options{Gate: g, Events: events.New(100)}, &c, rpcschema.Default())
 }
 
-func TestExpiryCausesEvents(t *testing.T) {
+func TestExpiringCertificatesCauseEvents(t *testing.T) {
 	for text, at := range map[string]time.Time{
 		"": {}, "x expires on": time.Now().Add(expiresSoon - time.Minute), "x expired on": time.Now().Add(-time.Minute),
 	} {
@@ -66,7 +66,7 @@ func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 		types  []string // types of the expected events
 	}{
 		"begins":              {nil, full(90), []string{"lvstore_full lvs0"}, []string{"lvstore_full"}},
-		"not yet":             {nil, full(89), nil, nil},
+		"below the threshold": {nil, full(89), nil, nil},
 		"continues":           {[]string{"lvstore_full lvs0"}, full(88), []string{"lvstore_full lvs0"}, nil},
 		"ends":                {[]string{"lvstore_full lvs0"}, full(87), nil, []string{"lvstore_full_over"}},
 		"lvstore deleted":     {[]string{"lvstore_full lvs1"}, full(0), nil, []string{"lvstore_full_over"}},
@@ -98,7 +98,7 @@ func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 
 // The condition that a tenant has nearly exhausted its quota of bytes or volumes continues until
 // the tenant's usage is clearly lower.
-func TestNearlyUsedQuotasCauseEvents(t *testing.T) {
+func TestNearlyExhaustedQuotasCauseEvents(t *testing.T) {
 	const gib = uint64(bytesInGiB)
 	o := observerOf(t, func(c *config.Config) {
 		c.Tenants = map[string]config.Tenant{

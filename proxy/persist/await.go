@@ -25,7 +25,7 @@ func (e *NotSavedError) Error() string {
 func (e *NotSavedError) Unwrap() error { return e.Why }
 
 var (
-	errEnded  = errors.New("the target was restarted meanwhile")
+	errEnded  = errors.New("the target was restarted in the meantime")
 	errChosen = errors.New("spdk_tgt has not yet loaded the configuration chosen by an administrator: restart it, or drop the choice (spdkgate_config_save with accept_loss)")
 )
 

@@ -76,7 +76,7 @@ func TestAwaitSavedReportsFailures(t *testing.T) {
 		require.NoError(t, w.saver.Save(t.Context(), true))
 		require.NoError(t, w.saver.AwaitSaved(t.Context(), "p1"))
 	})
-	t.Run("the target does not answer", func(t *testing.T) {
+	t.Run("the target does not respond", func(t *testing.T) {
 		w := newWorld(t, func(o *Options) { o.Wait = 10 * time.Millisecond })
 		w.saver.exclusive <- struct{}{}
 		fail(t, w, "p1")

@@ -78,7 +78,7 @@ func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 
 // If a target could not create all objects in the chosen file, its configuration does not replace
 // the file.
-func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
+func TestChosenFileIsKeptIfADiskIsMissing(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
 	w.target.restart(processAt(time.Now().Add(time.Second)), empty())

@@ -83,13 +83,13 @@ func TestCopyIsReadableByTheGivenUser(t *testing.T) {
 func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret.json")
 	for name, plant := range map[string]func(path string) error{
-		"a link":                func(path string) error { return os.Symlink(secret, path) },
-		"a second name":         func(path string) error { return os.Link(secret, path) },
-		"a FIFO":                func(path string) error { return unix.Mkfifo(path, 0o600) },
-		"a directory":           func(path string) error { return os.Mkdir(path, 0o700) },
-		"owned by another user": func(path string) error { return writeAs(path, spdkUser, 0o600) },
-		"accessible to others":  func(path string) error { return writeAs(path, proxyUser, 0o666) },
-		"a dangling link":       func(path string) error { return os.Symlink(secret+".none", path) },
+		"a link":                    func(path string) error { return os.Symlink(secret, path) },
+		"a file with a second name": func(path string) error { return os.Link(secret, path) },
+		"a FIFO":                    func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a directory":               func(path string) error { return os.Mkdir(path, 0o700) },
+		"owned by another user":     func(path string) error { return writeAs(path, spdkUser, 0o600) },
+		"accessible to others":      func(path string) error { return writeAs(path, proxyUser, 0o666) },
+		"a dangling link":           func(path string) error { return os.Symlink(secret+".none", path) },
 		"a link in the directory": func(path string) error {
 			if err := writeAs(path+".other", proxyUser, 0o600); err != nil {
 				return err
@@ -114,7 +114,7 @@ func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 			require.NoError(t, err)
 			after, err := os.Lstat(current)
 			require.NoError(t, err)
-			assert.True(t, os.SameFile(before, after), "it is unchanged")
+			assert.True(t, os.SameFile(before, after), "the file is unchanged")
 		})
 	}
 	t.Run("the directory becomes a link", func(t *testing.T) {
@@ -127,13 +127,13 @@ func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 		require.ErrorIs(t, err, directory.ErrSuspect)
 		assert.Empty(t, c.names())
 	})
-	t.Run("an administrator has edited it", func(t *testing.T) {
+	t.Run("a file edited by an administrator", func(t *testing.T) {
 		c := newCopied(t)
 		require.NoError(t, os.Chown(filepath.Join(c.dir, Current), 0, 0))
 		require.NoError(t, c.copy())
 		c.assertCopied()
 	})
-	t.Run("it is damaged", func(t *testing.T) {
+	t.Run("a damaged file", func(t *testing.T) {
 		c := newCopied(t)
 		require.NoError(t, os.WriteFile(filepath.Join(c.dir, Current), []byte(`{"subsystems":`), 0o600))
 		require.ErrorContains(t, c.copy(), Current)

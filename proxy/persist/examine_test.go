@@ -48,12 +48,12 @@ func TestSavedFileExaminesBaseBdevs(t *testing.T) {
 		stores       string
 		before, want []string
 	}{
-		"on stays on":            {disable: false, before: []string{on, raid, pt, wait}, want: []string{on, raid, pt, wait}},
-		"on is disabled":         {disable: true, before: []string{on, raid, pt, onLvol, wait}, want: []string{off, examine("d2"), pt, onLvol, raid, examine("pt"), examine("raid"), wait}},
-		"off is completed":       {disable: false, before: []string{off, examine("pt"), raid, pt, wait}, want: []string{off, examine("d2"), pt, raid, examine("pt"), examine("raid"), wait}},
-		"nothing more is needed": {disable: true, before: []string{off, examine("raid"), examine("pt"), wait}, want: []string{off, examine("pt"), examine("raid"), wait}},
-		"no options":             {disable: true, before: []string{pt, wait}, want: []string{pt, wait}},
-		"nothing waits":          {before: []string{off, raid, pt}, want: []string{off, examine("d2"), pt, raid, examine("pt"), examine("raid")}},
+		"enabled option stays enabled":                      {disable: false, before: []string{on, raid, pt, wait}, want: []string{on, raid, pt, wait}},
+		"enabled option is disabled":                        {disable: true, before: []string{on, raid, pt, onLvol, wait}, want: []string{off, examine("d2"), pt, onLvol, raid, examine("pt"), examine("raid"), wait}},
+		"missing calls are added if the option is disabled": {disable: false, before: []string{off, examine("pt"), raid, pt, wait}, want: []string{off, examine("d2"), pt, raid, examine("pt"), examine("raid"), wait}},
+		"nothing more is needed":                            {disable: true, before: []string{off, examine("raid"), examine("pt"), wait}, want: []string{off, examine("pt"), examine("raid"), wait}},
+		"no options":                                        {disable: true, before: []string{pt, wait}, want: []string{pt, wait}},
+		"nothing waits":                                     {before: []string{off, raid, pt}, want: []string{off, examine("d2"), pt, raid, examine("pt"), examine("raid")}},
 		"several bases": {before: []string{off, ftl, ocf, split, crypto, delay, zoned, pt, list}, want: []string{
 			off, examine("d2"), examine("d5"), examine("d6"), examine("d7"), examine("d8"), ftl, ocf, split, crypto, delay, zoned, pt, list, examine("pt"), examine("raid"),
 		}},

@@ -90,7 +90,7 @@ func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 			w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.b"})
 		}, [][]string{{"nqn.a", "nqn.b"}, {"nqn.c"}, {"nqn.a", "nqn.b", "nqn.c"}}, []string{"nqn.a"}},
 		"hold": {func(*world) {}, func(w *world) { w.target.restart("p2", empty()) }, [][]string{{"nqn.a", "nqn.b"}}, []string{"nqn.a"}},
-		"hold another": {func(w *world) {
+		"hold another configuration": {func(w *world) {
 			held := empty()
 			held["nvmf"] = []string{subsystemCall("nqn.h")}
 			w.target.restart("p2", held)

@@ -201,8 +201,8 @@ func TestConflictingMissingCallsAreNotKept(t *testing.T) {
 	}{
 		{"options that no call set", []string{larger}, nil, "128"},
 		{"another bdev under the same NSID", []string{transportCall, subsystemCall("nqn.a"), namespaceCall("nqn.a", "v2", 1)}, map[string]params{"nvmf_subsystem_add_ns": {"nqn": "nqn.a"}}, "v2"},
-		{"an object that a call made", []string{transportCall, `{"method":"nvmf_create_subsystem","params":{"nqn":"nqn.b","serial_number":"T"}}`}, map[string]params{"nvmf_create_subsystem": {"nqn": "nqn.b"}}, `"T"`},
-		{"an object that no call made", []string{transportCall, `{"method":"nvmf_create_subsystem","params":{"nqn":"nqn.b","serial_number":"T"}}`}, nil, `"S"`},
+		{"an object created by a call", []string{transportCall, `{"method":"nvmf_create_subsystem","params":{"nqn":"nqn.b","serial_number":"T"}}`}, map[string]params{"nvmf_create_subsystem": {"nqn": "nqn.b"}}, `"T"`},
+		{"an object not created by a call", []string{transportCall, `{"method":"nvmf_create_subsystem","params":{"nqn":"nqn.b","serial_number":"T"}}`}, nil, `"S"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -256,7 +256,7 @@ func TestCallDigestsDoNotDependOnFormatting(t *testing.T) {
 // If the target's own configuration cannot be kept beside the saved file, the save fails.
 func TestUnwritableHeldFileFailsTheSave(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T) *world{
-		"a part is missing": func(t *testing.T) *world {
+		"an object is missing": func(t *testing.T) *world {
 			w := newWorld(t)
 			w.target.restart("p1", exported())
 			w.save()

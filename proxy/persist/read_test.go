@@ -15,7 +15,7 @@ import (
 
 // If a target reports no subsystems, the saver returns an error rather than saving an empty
 // configuration.
-func TestMissingSubsystemsAreAnError(t *testing.T) {
+func TestMissingSubsystemsCauseAnError(t *testing.T) {
 	_, err := read(t.Context(), Target{Release: rpcschema.MustRelease("v26.05"), Ask: func(context.Context, string, map[string]any) (json.RawMessage, error) {
 		return json.RawMessage("[]"), nil
 	}}, false)

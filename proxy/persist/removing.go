@@ -35,7 +35,7 @@ type removing struct {
 	written uint64 // version on disk
 }
 
-// A deletion is the deletion of a logical volume, alone or with its lvstore.
+// A deletion removes a logical volume, alone or with its lvstore.
 type deletion struct {
 	Names   []string `json:"names"` // all names of the volume
 	Store   string   `json:"lvstore"`

@@ -81,14 +81,14 @@ func TestInterruptedDeletionsAreResolvedAfterRestart(t *testing.T) {
 		settled  bool
 		question int
 	}{
-		"the same process, running":      {process: "now", removed: true},
-		"the same process, ended":        {process: "now", ended: true, removed: true, settled: true},
-		"it exists":                      {process: "old", settled: true, question: 1},
-		"it is gone":                     {process: "old", bdev: absent, store: []error{nil}, removed: true, settled: true, question: 2},
-		"its lvstore is missing":         {process: "old", bdev: absent, store: []error{absent}, question: 2},
-		"it is unknown":                  {process: "old", bdev: broken, question: 1},
-		"its lvstore is unknown":         {process: "old", bdev: absent, store: []error{broken}, question: 2},
-		"it was running, and it is gone": {process: "old", ended: true, bdev: absent, store: []error{nil}, removed: true, settled: true, question: 2},
+		"the same process, running":                    {process: "now", removed: true},
+		"the same process, ended":                      {process: "now", ended: true, removed: true, settled: true},
+		"the volume exists":                            {process: "old", settled: true, question: 1},
+		"the volume is gone":                           {process: "old", bdev: absent, store: []error{nil}, removed: true, settled: true, question: 2},
+		"its lvstore is missing":                       {process: "old", bdev: absent, store: []error{absent}, question: 2},
+		"the volume's state is unknown":                {process: "old", bdev: broken, question: 1},
+		"its lvstore is unknown":                       {process: "old", bdev: absent, store: []error{broken}, question: 2},
+		"the call was running, and the volume is gone": {process: "old", ended: true, bdev: absent, store: []error{nil}, removed: true, settled: true, question: 2},
 
 		"its lvstore is gone":                     {process: "old", bdev: absent, disk: "d", store: []error{absent, absent}, removed: true, settled: true, question: 6},
 		"the target examines bdevs automatically": {process: "old", bdev: absent, disk: "d", store: []error{absent, absent}, config: `[{"method": "bdev_set_options", "params": {"bdev_auto_examine": true}}]`, removed: true, settled: true, question: 6},

@@ -45,7 +45,7 @@ func TestSavedFileHasSPDKsFormat(t *testing.T) {
 
 // SPDK saves limits on logical volumes before the call that waits for the volumes, and RAIDs after
 // their base bdevs. spdk_tgt cannot load a file with either order.
-func TestSavedOrderIsCorrected(t *testing.T) {
+func TestOrderOfSavedCallsIsCorrected(t *testing.T) {
 	w := newWorld(t)
 	call := func(method, name string) string {
 		return fmt.Sprintf(`{"method":%q,"params":{"name":%q}}`, method, name)
@@ -155,7 +155,7 @@ func TestEmptyTargetDoesNotReplaceSavedFile(t *testing.T) {
 	assert.Contains(t, log, "nqn.a")
 	assert.NotContains(t, log, canary)
 
-	t.Run("the next proxy replaces nothing either", func(t *testing.T) {
+	t.Run("the next proxy does not replace the file", func(t *testing.T) {
 		w.open()
 		w.save()
 		assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
@@ -264,15 +264,15 @@ func TestObjectsRemovedByCallsAreNotMissing(t *testing.T) {
 func TestFailedReadKeepsTheOldFile(t *testing.T) {
 	gone := errors.New("gone")
 	for name, fail := range map[string]func(*fakeTarget){
-		"no target":          func(f *fakeTarget) { f.down = gone },
-		"startup state":      func(f *fakeTarget) { f.fail[""] = gone },
-		"one subsystem":      func(f *fakeTarget) { f.fail["nvmf"] = gone },
-		"half a response":    func(f *fakeTarget) { f.config["nvmf"] = []string{`{"method":`} },
-		"no list":            func(f *fakeTarget) { f.config["nvmf"] = []string{`]`} },
-		"a call without":     func(f *fakeTarget) { f.config["nvmf"] = []string{`{"params":{}}`} },
-		"not a call":         func(f *fakeTarget) { f.config["nvmf"] = []string{`1`} },
-		"unknown process":    func(f *fakeTarget) { f.process = "" },
-		"replaced meanwhile": func(f *fakeTarget) { f.fail["keyring"] = gone; f.process = "p2" },
+		"no target":                        func(f *fakeTarget) { f.down = gone },
+		"startup state":                    func(f *fakeTarget) { f.fail[""] = gone },
+		"one subsystem":                    func(f *fakeTarget) { f.fail["nvmf"] = gone },
+		"half a response":                  func(f *fakeTarget) { f.config["nvmf"] = []string{`{"method":`} },
+		"a malformed list":                 func(f *fakeTarget) { f.config["nvmf"] = []string{`]`} },
+		"a call without a method":          func(f *fakeTarget) { f.config["nvmf"] = []string{`{"params":{}}`} },
+		"not a call":                       func(f *fakeTarget) { f.config["nvmf"] = []string{`1`} },
+		"unknown process":                  func(f *fakeTarget) { f.process = "" },
+		"process replaced during the read": func(f *fakeTarget) { f.fail["keyring"] = gone; f.process = "p2" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -17,7 +17,7 @@ import (
 
 // ErrNothingHeld means that there is no Held file, because the target contains all objects in the
 // current file.
-var ErrNothingHeld = errors.New("the target had all of the saved configuration when they were last compared")
+var ErrNothingHeld = errors.New("the target contained the whole saved configuration at the last comparison")
 
 // A Saved describes a saved file.
 type Saved struct {

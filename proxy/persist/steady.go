@@ -21,7 +21,7 @@ const (
 	maxChangesWait = 2 * time.Second // maximum wait of a change
 )
 
-var errUnsteady = errors.New("the target's configuration changes while it is read")
+var errUnsteady = errors.New("the target's configuration keeps changing while it is being read")
 
 // readSteady reads a configuration that existed on the target at one point in time.
 func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error) {

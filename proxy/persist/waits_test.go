@@ -46,9 +46,9 @@ func one(names ...string) map[string]int {
 // and number of the limits, which change with each start and each deletion.
 func TestWaitsWithDifferentTimeoutsAreNotMissing(t *testing.T) {
 	for name, now := range map[string][]string{
-		"another order":          {"d", "c", "b", "a"},
-		"the first limit is new": {"e", "a", "b", "c", "d"},
-		"the first is deleted":   {"b", "c", "d"},
+		"limits in another order":    {"d", "c", "b", "a"},
+		"the first limit is new":     {"e", "a", "b", "c", "d"},
+		"the first limit is deleted": {"b", "c", "d"},
 	} {
 		for _, release := range []string{"v26.05", "v26.09"} {
 			t.Run(name+" "+release, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestWaitsWithDifferentTimeoutsAreNotMissing(t *testing.T) {
 					assert.NotContains(t, w.files(), Held)
 				}
 				after := w.load(Current)
-				assert.Equal(t, name == "another order", compare(w.saver.opts.Schema, before, after).same(before, after))
+				assert.Equal(t, name == "limits in another order", compare(w.saver.opts.Schema, before, after).same(before, after))
 			})
 		}
 	}

@@ -71,27 +71,27 @@ func TestInvalidPoliciesAreRejected(t *testing.T) {
 		users map[string][]string
 		says  string
 	}{
-		"misspelt name":        {"ops: {allow: [bdev_lvol_crate]}", nil, `role ops: allow bdev_lvol_crate: unknown method "bdev_lvol_crate": did you mean bdev_lvol_create?`},
-		"misspelt deny":        {`ops: {allow: ["*"], deny: [bdev_lvol_delte]}`, nil, "did you mean bdev_lvol_delete?"},
-		"wrong case":           {`ops: {allow: ["BDEV_*"]}`, nil, "no method matches: `spdk-proxy call rpc_get_methods`"},
-		"misspelt glob":        {`ops: {allow: ["bdev_lvl_*"]}`, nil, "role ops: allow bdev_lvl_*: no method matches: did you mean bdev_lvol_*?"},
-		"glob of one":          {`ops: {allow: ["spdk_get_versoin*"]}`, nil, "did you mean spdk_get_version?"},
-		"glob near one":        {`ops: {allow: ["bdev_lvol_inflat_*"]}`, nil, "did you mean bdev_lvol_inflate?"},
-		"glob near two":        {`ops: {allow: ["notify_gt_*"]}`, nil, "did you mean notify_get_*?"},
-		"glob of nothing":      {`ops: {allow: ["x*"]}`, nil, "lists the names"},
-		"unsound glob":         {`ops: {allow: ["bdev_["]}`, nil, "globs support"},
-		"deprecated name":      {"ops: {allow: [get_lvol_stores]}", nil, "write bdev_lvol_get_lvstores"},
-		"empty name":           {`ops: {deny: [" "]}`, nil, "unknown method"},
-		"empty role":           {"ops: {}", nil, "role ops allows nothing"},
-		"unknown role":         {`ops: {allow: ["*"]}`, map[string][]string{"ann": {"storage"}}, `user ann has role "storage", which is neither built in nor under roles: the roles are admin, cinder, csi-controller, metrics, ops, read-only`},
-		"role in another case": {`ops: {allow: ["*"]}`, map[string][]string{"ann": {"Ops"}}, "did you mean ops?"},
-		"user without roles":   {`ops: {allow: ["*"]}`, map[string][]string{"ann": nil}, "user ann has no roles"},
-		"built-in name":        {`read-only: {allow: ["*"]}`, nil, "role read-only is built in and cannot be redefined: choose another name, with extends: [read-only]"},
-		"unknown parent":       {"ops: {extends: [red-only]}", nil, "role ops extends red-only, which does not exist: did you mean read-only?"},
-		"unknown grandparent":  {"a: {extends: [b]}\nb: {extends: [storage]}", nil, "role a extends b extends storage, which is neither"},
-		"itself":               {"ops: {extends: [ops]}", nil, "role ops extends ops: a role cannot extend itself"},
-		"a circle":             {"a: {extends: [b]}\nb: {extends: [c]}\nc: {extends: [a]}", nil, "role b extends c extends a extends b: a role cannot"},
-		"a circle apart":       {"a: {extends: [b]}\nb: {extends: [c]}\nc: {extends: [b]}", nil, "role a extends b extends c extends b: a role cannot"},
+		"misspelt name":                   {"ops: {allow: [bdev_lvol_crate]}", nil, `role ops: allow bdev_lvol_crate: unknown method "bdev_lvol_crate": did you mean bdev_lvol_create?`},
+		"misspelt deny":                   {`ops: {allow: ["*"], deny: [bdev_lvol_delte]}`, nil, "did you mean bdev_lvol_delete?"},
+		"wrong letter case":               {`ops: {allow: ["BDEV_*"]}`, nil, "no method matches: `spdk-proxy call rpc_get_methods`"},
+		"misspelt glob":                   {`ops: {allow: ["bdev_lvl_*"]}`, nil, "role ops: allow bdev_lvl_*: no method matches: did you mean bdev_lvol_*?"},
+		"glob of one method":              {`ops: {allow: ["spdk_get_versoin*"]}`, nil, "did you mean spdk_get_version?"},
+		"glob with a similar prefix":      {`ops: {allow: ["bdev_lvol_inflat_*"]}`, nil, "did you mean bdev_lvol_inflate?"},
+		"glob similar to two methods":     {`ops: {allow: ["notify_gt_*"]}`, nil, "did you mean notify_get_*?"},
+		"glob of no method":               {`ops: {allow: ["x*"]}`, nil, "lists the names"},
+		"malformed glob":                  {`ops: {allow: ["bdev_["]}`, nil, "globs support"},
+		"deprecated name":                 {"ops: {allow: [get_lvol_stores]}", nil, "write bdev_lvol_get_lvstores"},
+		"empty name":                      {`ops: {deny: [" "]}`, nil, "unknown method"},
+		"empty role":                      {"ops: {}", nil, "role ops allows nothing"},
+		"unknown role":                    {`ops: {allow: ["*"]}`, map[string][]string{"ann": {"storage"}}, `user ann has role "storage", which is neither built in nor under roles: the roles are admin, cinder, csi-controller, metrics, ops, read-only`},
+		"role in a different letter case": {`ops: {allow: ["*"]}`, map[string][]string{"ann": {"Ops"}}, "did you mean ops?"},
+		"user without roles":              {`ops: {allow: ["*"]}`, map[string][]string{"ann": nil}, "user ann has no roles"},
+		"built-in name":                   {`read-only: {allow: ["*"]}`, nil, "role read-only is built in and cannot be redefined: choose another name, with extends: [read-only]"},
+		"unknown parent":                  {"ops: {extends: [red-only]}", nil, "role ops extends red-only, which does not exist: did you mean read-only?"},
+		"unknown grandparent":             {"a: {extends: [b]}\nb: {extends: [storage]}", nil, "role a extends b extends storage, which is neither"},
+		"itself":                          {"ops: {extends: [ops]}", nil, "role ops extends ops: a role cannot extend itself"},
+		"a cycle":                         {"a: {extends: [b]}\nb: {extends: [c]}\nc: {extends: [a]}", nil, "role b extends c extends a extends b: a role cannot"},
+		"a cycle among other roles":       {"a: {extends: [b]}\nb: {extends: [c]}\nc: {extends: [b]}", nil, "role a extends b extends c extends b: a role cannot"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := New(parse(t, c.roles), with(c.users), rpcschema.Default())
@@ -117,7 +117,7 @@ func TestRolesInheritedTwiceCountOnce(t *testing.T) {
 	assert.Len(t, p.Explain("u", "spdk_get_version", nil, true), 1)
 }
 
-func TestLearningAllowsAndRecords(t *testing.T) {
+func TestLearningModeAllowsAndMarksCalls(t *testing.T) {
 	roles := parse(t, "r: {allow: [spdk_get_version, {method: bdev_lvol_create, where: {/lvs_name: {glob: \"a*\"}}}], deny: [bdev_lvol_delete]}")
 	p, err := New(roles, map[string]User{"new": {Learning: true}, "some": {Roles: []string{"r"}, Learning: true}, "strict": {Roles: []string{"r"}}}, rpcschema.Default())
 	require.NoError(t, err)

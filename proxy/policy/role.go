@@ -95,7 +95,7 @@ func (t Test) String() string {
 	return text + " and given"
 }
 
-// An Integer is an integer in the range of int64 or uint64.
+// An Integer is a whole number in the range of int64 or uint64.
 type Integer struct{ n *big.Int }
 
 // UnmarshalYAML decodes an integer in plain digits.

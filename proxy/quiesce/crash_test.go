@@ -48,12 +48,12 @@ func TestFailedCallLeavesNothingFrozen(t *testing.T) {
 	require.Greater(t, len(calls), 12)
 	for i := range calls {
 		for name, fault := range map[string]spdktest.Fault{
-			"fails":                             {Do: spdktest.Fail},
-			"fails after":                       {Do: spdktest.Fail, Executed: true},
-			"ends the connection":               {Do: spdktest.Close},
-			"ends the connection after":         {Do: spdktest.Close, Executed: true},
-			"takes the target along":            {Do: spdktest.Crash},
-			"crashes the target after the call": {Do: spdktest.Crash, Executed: true},
+			"fails":                              {Do: spdktest.Fail},
+			"fails after execution":              {Do: spdktest.Fail, Executed: true},
+			"ends the connection":                {Do: spdktest.Close},
+			"ends the connection after the call": {Do: spdktest.Close, Executed: true},
+			"crashes the target before the call": {Do: spdktest.Crash},
+			"crashes the target after the call":  {Do: spdktest.Crash, Executed: true},
 		} {
 			t.Run(fmt.Sprint(i, " ", calls[i].Method, " ", name), func(t *testing.T) {
 				if fault.Do == spdktest.Crash {
@@ -314,7 +314,8 @@ func TestRecoveryWaitsForTheTarget(t *testing.T) {
 	assert.Zero(t, b.recovered, "nothing was still frozen")
 }
 
-// SPDK may still be executing a deletion whose response was lost, so the clone must stay frozen.
+// If the response to a deletion was lost, SPDK may still be executing it, so the clone must stay
+// frozen.
 func TestRecoveryWaitsForDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

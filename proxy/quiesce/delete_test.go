@@ -238,13 +238,13 @@ func TestFailedCallOfADeletionLeavesNothingFrozen(t *testing.T) {
 	deletion := slices.IndexFunc(calls, func(c spdktest.Call) bool { return c.Method == "bdev_lvol_delete" })
 	for i, call := range calls {
 		for name, fault := range map[string]spdktest.Fault{
-			"fails":                     {Do: spdktest.Fail},
-			"fails after":               {Do: spdktest.Fail, Executed: true},
-			"ends the connection":       {Do: spdktest.Close},
-			"ends the connection after": {Do: spdktest.Close, Executed: true},
+			"fails":                              {Do: spdktest.Fail},
+			"fails after execution":              {Do: spdktest.Fail, Executed: true},
+			"ends the connection":                {Do: spdktest.Close},
+			"ends the connection after the call": {Do: spdktest.Close, Executed: true},
 
-			"takes the target along":        {Do: spdktest.Crash},
-			"takes the target along, after": {Do: spdktest.Crash, Executed: true},
+			"crashes the target before the call": {Do: spdktest.Crash},
+			"crashes the target after the call":  {Do: spdktest.Crash, Executed: true},
 		} {
 			t.Run(fmt.Sprint(i, " ", call.Method, " ", name), func(t *testing.T) {
 				b := fresh()

@@ -35,7 +35,7 @@ type volume struct {
 // alias returns the bdev alias of the requested snapshot.
 func (v *volume) alias() string { return v.store + "/" + v.Name }
 
-// findVolumes finds the volumes of which snapshots are requested.
+// findVolumes finds the volumes to be snapshotted.
 func findVolumes(ctx context.Context, rpc *spdkrpc.Client, wanted []Snapshot) ([]*volume, error) {
 	volumes := make([]*volume, len(wanted))
 	g, ctx := errgroup.WithContext(ctx)

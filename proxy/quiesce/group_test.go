@@ -101,12 +101,12 @@ func TestFailedGroupCallLeavesAllSnapshotsOrNone(t *testing.T) {
 	require.Greater(t, len(calls), first+16)
 	for i := first; i < len(calls); i++ {
 		for name, fault := range map[string]spdktest.Fault{
-			"fails":                             {Do: spdktest.Fail},
-			"fails after":                       {Do: spdktest.Fail, Executed: true},
-			"ends the connection":               {Do: spdktest.Close},
-			"ends the connection after":         {Do: spdktest.Close, Executed: true},
-			"takes the target along":            {Do: spdktest.Crash},
-			"crashes the target after the call": {Do: spdktest.Crash, Executed: true},
+			"fails":                              {Do: spdktest.Fail},
+			"fails after execution":              {Do: spdktest.Fail, Executed: true},
+			"ends the connection":                {Do: spdktest.Close},
+			"ends the connection after the call": {Do: spdktest.Close, Executed: true},
+			"crashes the target before the call": {Do: spdktest.Crash},
+			"crashes the target after the call":  {Do: spdktest.Crash, Executed: true},
 		} {
 			t.Run(fmt.Sprint(i, " ", name), func(t *testing.T) {
 				fault.Skip = i

@@ -33,7 +33,7 @@ func (m Mode) wait(ctx context.Context) error {
 		return nil
 	}
 	if err := m.Wait(ctx); err != nil {
-		return &BusyError{Why: "the client did not have the snapshots taken while the volumes were frozen: " + err.Error(), Err: err}
+		return &BusyError{Why: "the client did not confirm the snapshots while the volumes were frozen: " + err.Error(), Err: err}
 	}
 	return nil
 }

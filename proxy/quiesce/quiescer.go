@@ -130,7 +130,7 @@ func (q *Quiescer) deleting(ctx context.Context, t *Target) (leave func(), err e
 	defer cancel()
 	leave, err = q.opts.Deleting(bounded, t.Release)
 	if err != nil && ctx.Err() == nil {
-		return nil, &BusyError{Why: "volumes are being listed, and this release of SPDK crashes when one is deleted meanwhile", Err: err}
+		return nil, &BusyError{Why: "volumes are being listed, and this release of SPDK crashes if a volume is deleted during a listing", Err: err}
 	}
 	return leave, err
 }

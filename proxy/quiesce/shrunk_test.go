@@ -22,13 +22,13 @@ func TestShrunkSnapshotsAreNotDeleted(t *testing.T) {
 		parent, snapshot, clone uint64 // sizes in MiB; parent 0 means that there is no parent
 		refused                 bool
 	}{
-		"equal":              {8, 8, 8, false},
-		"grown":              {4, 4, 8, false},
-		"shrunk":             {8, 4, 4, false},
-		"shrunk, then grown": {8, 4, 8, true},
-		"grown a little":     {12, 4, 8, true},
-		"grown beyond it":    {8, 4, 12, true},
-		"without a parent":   {0, 4, 8, false},
+		"equal":                   {8, 8, 8, false},
+		"grown":                   {4, 4, 8, false},
+		"shrunk":                  {8, 4, 4, false},
+		"shrunk, then grown":      {8, 4, 8, true},
+		"grown a little":          {12, 4, 8, true},
+		"grown beyond the parent": {8, 4, 12, true},
+		"without a parent":        {0, 4, 8, false},
 	} {
 		for _, mode := range []Mode{{Freeze: true}, {Idle: true}, {Unchecked: true}} {
 			t.Run(name, func(t *testing.T) {

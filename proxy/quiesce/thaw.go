@@ -12,11 +12,11 @@ import (
 // thaw restores the previous states of the paths, and reads them back. It ignores paths that
 // another client has removed.
 //
-// certain means that SPDK has responded to each call that froze a path. In that case, thaw leaves
-// paths alone whose state another client has changed in the meantime. If certain is false, SPDK may
-// still execute a call that freezes a path, so the state that it reports may still change.
-// Therefore, thaw sets the state of every path. SPDK executes thaw's calls after the earlier calls,
-// or refuses them while the earlier calls are running.
+// certain means that SPDK has responded to each call that froze a path. In that case, if another
+// client has changed the state of a path in the meantime, thaw leaves that path alone. If certain
+// is false, SPDK may still execute a call that freezes a path, so the state that it reports may
+// still change. Therefore, thaw sets the state of every path. SPDK executes thaw's calls after the
+// earlier calls, or refuses them while the earlier calls are running.
 func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		set, err := p.changed(), error(nil)
@@ -45,7 +45,7 @@ func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 	})
 }
 
-// changed lists the paths whose state a freeze changes.
+// changed lists the paths that a freeze affects.
 func (p paths) changed() (list []path) {
 	for _, l := range p.Listeners {
 		if l.State != inaccessible {

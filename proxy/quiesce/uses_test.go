@@ -25,7 +25,7 @@ func (c cannedResults) Call(ctx context.Context, method string, params, result a
 }
 
 // SPDK does not claim bdevs for iSCSI, NBD, ublk or vhost, so the proxy queries each of these.
-func TestVolumesUsedOutsideNVMfAreRefused(t *testing.T) {
+func TestVolumesInUseOutsideNVMfAreRefused(t *testing.T) {
 	const target = `[{"name": "iqn.2016-06.io.spdk:disk", "luns": [{"lun_id": 0, "bdev_name": "lvs0/v0"}]}]`
 	for name, c := range map[string]struct {
 		results map[string]string

@@ -82,8 +82,8 @@ func openSocket(name string) (net.Listener, error) {
 // commands of the unit, including ExecReload=.
 const runtimeVariable = "RUNTIME_DIRECTORY"
 
-// socketPath returns the path of a service's socket. If instance is empty, the service is the one
-// whose unit runs this command.
+// socketPath returns the path of a service's socket. If instance is empty, the socket belongs to
+// the service whose unit runs this command.
 func socketPath(instance Instance, name string) string {
 	if dir := os.Getenv(runtimeVariable); instance == "" && dir != "" {
 		return filepath.Join(dir, name)
@@ -123,7 +123,7 @@ func Reload(instance Instance) error {
 	case len(text) == 0:
 		return errors.New("reload: the service ended before it reported the outcome: see its log")
 	case string(text) != reloaded:
-		return fmt.Errorf("reload refused, the old configuration stays: %s", text)
+		return fmt.Errorf("reload refused, the old configuration remains in effect: %s", text)
 	}
 	return nil
 }

@@ -87,10 +87,10 @@ func Profile(ctx context.Context, instance Instance, name string, seconds int, w
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		reason, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-		return fmt.Errorf("profile: the service answered %s: %s", resp.Status, strings.TrimSpace(string(reason)))
+		return fmt.Errorf("profile: the service responded with %s: %s", resp.Status, strings.TrimSpace(string(reason)))
 	}
 	if _, err := io.Copy(w, resp.Body); err != nil {
-		return fmt.Errorf("profile: %w: the profile is not complete", err)
+		return fmt.Errorf("profile: %w: the profile is incomplete", err)
 	}
 	return nil
 }

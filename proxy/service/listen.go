@@ -80,7 +80,7 @@ func (l *listeners) take(socket *os.File, want places) error {
 		place, err = &l.local, checkPath(made.Addr(), want.local)
 	}
 	if err == nil && *place != nil {
-		err = errors.New("systemd passed several sockets of one kind, but the proxy serves one address and one path: leave one ListenStream= for each in its socket unit")
+		err = errors.New("systemd passed several sockets of one kind, but the proxy serves one address and one path: keep only one ListenStream= for each in its socket unit")
 	}
 	if err != nil {
 		_ = made.Close()

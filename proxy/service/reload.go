@@ -67,8 +67,8 @@ func (r *reloader) reload(cause string) error {
 	}
 	r.server.Reloaded(err)
 	if err != nil {
-		r.log.Error("reload refused, the old configuration stays", "cause", cause, "error", err)
-		r.notify.reloaded("reload refused, the old configuration stays: " + err.Error())
+		r.log.Error("reload refused, the old configuration remains in effect", "cause", cause, "error", err)
+		r.notify.reloaded("reload refused, the old configuration remains in effect: " + err.Error())
 		return err
 	}
 	warn(r.log, cfg, uidMap)

@@ -121,8 +121,8 @@ func TestServiceStartsReloadsAndEnds(t *testing.T) {
 	r.write("debug") // the service detects the change
 	r.eventually("READY=1\nSTATUS=", 3)
 	r.write("loud")
-	require.ErrorContains(t, Reload(""), "refused, the old configuration stays")
-	r.eventually("READY=1\nSTATUS=reload refused, the old configuration stays: ", 1)
+	require.ErrorContains(t, Reload(""), "refused, the old configuration remains in effect")
+	r.eventually("READY=1\nSTATUS=reload refused, the old configuration remains in effect: ", 1)
 	r.write("info")
 	require.NoError(t, Reload(""))
 
@@ -133,12 +133,12 @@ func TestServiceStartsReloadsAndEnds(t *testing.T) {
 	}
 	require.ErrorContains(t, Profile(t.Context(), "", "secrets", 1, nil), "use one of allocs, cpu, goroutines, heap, trace")
 	require.NoError(t, pprof.StartCPUProfile(&bytes.Buffer{}))
-	require.ErrorContains(t, Profile(t.Context(), "", "cpu", 1, &bytes.Buffer{}), "the service answered 500 Internal Server Error: Could not enable CPU profiling")
+	require.ErrorContains(t, Profile(t.Context(), "", "cpu", 1, &bytes.Buffer{}), "the service responded with 500 Internal Server Error: Could not enable CPU profiling")
 	pprof.StopCPUProfile()
 	var text bytes.Buffer
 	require.NoError(t, Profile(t.Context(), "", "cpu", 1, &text))
 	assert.True(t, strings.HasPrefix(text.String(), "\x1f\x8b"))
-	require.ErrorContains(t, Profile(t.Context(), "", "goroutines", 1, fullWriter{}), "the profile is not complete")
+	require.ErrorContains(t, Profile(t.Context(), "", "goroutines", 1, fullWriter{}), "the profile is incomplete")
 	r.end()
 }
 

@@ -18,18 +18,18 @@ func TestCheckSocketUnitComparesAddresses(t *testing.T) {
 		says   string
 	}{
 		"no unit":                       {listen: "0.0.0.0:9009"},
-		"the same":                      {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n"}, listen: "0.0.0.0:9009"},
+		"the same address":              {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n"}, listen: "0.0.0.0:9009"},
 		"another port":                  {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n"}, listen: "0.0.0.0:9010", says: "listen is 0.0.0.0:9010, but spdk-proxy.socket listens at 0.0.0.0:9009"},
 		"another address":               {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n"}, listen: "127.0.0.1:9009", says: "ListenStream=127.0.0.1:9009"},
-		"a port alone":                  {files: map[string]string{shipped: "[Socket]\nListenStream=9009\n"}, listen: "[::]:9009"},
+		"only a port":                   {files: map[string]string{shipped: "[Socket]\nListenStream=9009\n"}, listen: "[::]:9009"},
 		"edited":                        {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "[Socket]\nListenStream=\nListenStream=0.0.0.0:9010\n"}, listen: "0.0.0.0:9010"},
 		"edited without a reset":        {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "[Socket]\nListenStream=0.0.0.0:9010\n"}, listen: "0.0.0.0:9010", says: "listens at 0.0.0.0:9009"},
 		"replaced by the administrator": {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", "etc/spdk-proxy.socket": "[Socket]\nListenStream=0.0.0.0:9011\n"}, listen: "0.0.0.0:9011"},
-		"hidden drop-in":                {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "", "lib/spdk-proxy.socket.d/override.conf": "[Socket]\nListenStream=\nListenStream=1.2.3.4:5\n"}, listen: "0.0.0.0:9009"},
+		"overridden drop-in":            {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "", "lib/spdk-proxy.socket.d/override.conf": "[Socket]\nListenStream=\nListenStream=1.2.3.4:5\n"}, listen: "0.0.0.0:9009"},
 		"a path that is not configured": {files: map[string]string{shipped: "[Socket]\nListenStream=/run/x\n"}, listen: "0.0.0.0:9009", says: `listen_unix.path is "", but spdk-proxy.socket listens at /run/x`},
 		"another path":                  {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "[Socket]\nListenStream=/run/x\n"}, listen: "0.0.0.0:9009", local: "/run/y", says: "ListenStream=/run/y"},
 		"the same path":                 {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n", edited: "[Socket]\nListenStream=/run/x\n"}, listen: "0.0.0.0:9009", local: "/run/x"},
-		"a path without a unit for it":  {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n"}, listen: "0.0.0.0:9009", local: "/run/x"},
+		"a path without a unit":         {files: map[string]string{shipped: "[Socket]\nListenStream=0.0.0.0:9009\n"}, listen: "0.0.0.0:9009", local: "/run/x"},
 		"neither address nor path":      {files: map[string]string{shipped: "[Socket]\nListenStream=@x\n"}, listen: "0.0.0.0:9009", says: "listens at @x"},
 	} {
 		t.Run(name, func(t *testing.T) {

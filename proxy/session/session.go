@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Limits limits the sessions in a Store.
+// Limits contains the limits on the sessions in a Store.
 type Limits struct {
 	Idle     time.Duration // maximum time without use
 	Lifetime time.Duration // maximum duration of a session

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A clock is a clock that the test advances.
 type clock struct {
 	mu sync.Mutex
 	at time.Time

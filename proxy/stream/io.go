@@ -86,7 +86,6 @@ func (in *input) releaseMemory(g *gate.Gate) {
 	in.reserved, in.reservedFor = 0, ""
 }
 
-// A response is the response to a message.
 type response struct {
 	text [][]byte // nil if there is no response
 	done func()   // called when the response has been written or cannot be written

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// outputs returns an output whose writes the test reads, and a function that adds a response.
+// outputs returns an output, the writes that it has made, and a function that adds a response.
 func outputs(t *testing.T) (o *output, written *[]string, add func(text string, e *expected)) {
 	written = &[]string{}
 	o = &output{write: func(text []byte) error {
@@ -58,11 +58,11 @@ func TestResponsesDoNotWaitForALateResponse(t *testing.T) {
 func TestFailedWriteEndsTheConnection(t *testing.T) {
 	text := func(length int) []byte { return make([]byte, length) }
 	for name, parts := range map[string][][]byte{
-		"copied parts":   {text(10)},
-		"a large part":   {text(directly)},
-		"small, large":   {text(10), text(directly)},
-		"a full buffer":  {text(directly - 1), text(directly - 1), text(directly - 1)},
-		"large, smaller": {text(directly), text(10)},
+		"copied parts":               {text(10)},
+		"a large part":               {text(directly)},
+		"a small and a large part":   {text(10), text(directly)},
+		"a full buffer":              {text(directly - 1), text(directly - 1), text(directly - 1)},
+		"a large and a smaller part": {text(directly), text(10)},
 	} {
 		writes, failed := 0, 0
 		o := &output{write: func([]byte) error { writes++; return errors.New("connection reset") }}

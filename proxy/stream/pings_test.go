@@ -15,7 +15,7 @@ import (
 
 // A client that sends pings but does not read cannot exhaust memory, because at most one pong waits
 // to be written.
-func TestPongsDoNotPileUp(t *testing.T) {
+func TestPongsDoNotAccumulate(t *testing.T) {
 	ours, theirs := net.Pipe() // each write blocks until it is read
 	t.Cleanup(func() { _ = ours.Close(); _ = theirs.Close() })
 	g := &gate.Gate{}

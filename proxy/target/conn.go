@@ -195,7 +195,7 @@ func (c *Conn) addLoad(who string, n int) {
 	}
 }
 
-// awaitLate waits up to Config.LateAfter for the response to a call whose deadline has passed. It
+// After a call's deadline has passed, awaitLate waits up to Config.LateAfter for the response. It
 // then releases the call's slot, passes the outcome to Config.Late, and returns it.
 func (c *Conn) awaitLate(pending spdkrpc.Pending, release func(), who, method string, params map[string]any, started time.Time) error {
 	defer release()

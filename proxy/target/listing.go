@@ -12,8 +12,8 @@ import (
 
 // These errors mean that a call was not sent.
 var (
-	ErrDeleting = errors.New("volumes are being deleted, and this release of SPDK crashes when volumes are listed meanwhile")
-	ErrListing  = errors.New("volumes are being listed, and this release of SPDK crashes when a volume is deleted meanwhile")
+	ErrDeleting = errors.New("volumes are being deleted, and this release of SPDK crashes if volumes are listed during a deletion")
+	ErrListing  = errors.New("volumes are being listed, and this release of SPDK crashes if a volume is deleted during a listing")
 )
 
 // Releases without [rpcschema.ListsDuringDeletion] crash if a listing and a deletion run

@@ -191,7 +191,7 @@ func (p *poller) execute(a arrival) {
 // If the scheduler sent all of one user's expensive calls together, another user would have to wait
 // for all of them. The scheduler must send only a small burst and, once it has measured the first
 // burst, a smaller one. The test counts the calls that are sent.
-func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
+func TestExpensiveCallsDoNotDelayOtherUsers(t *testing.T) {
 	p := newPoller(t)
 	target := newTarget(t, Config{Socket: p.path})
 	q := target.queue

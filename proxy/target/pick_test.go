@@ -8,7 +8,7 @@ import (
 
 // While one of a user's calls is in flight, the user's further calls use the same connection. Other
 // users get the least loaded connection.
-func TestUserCallsShareAConnection(t *testing.T) {
+func TestCallsOfAUserShareAConnection(t *testing.T) {
 	open := func(load int, of map[string]int) *Conn {
 		return &Conn{gone: make(chan struct{}), load: load, loadOf: of}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Phase is a phase in the life of a target process.
+// A Phase is a stage in the life of a target process.
 type Phase string
 
 // These are the phases of a target process.

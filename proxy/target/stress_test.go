@@ -74,7 +74,7 @@ func TestQueueLosesNoSlotUnderStress(t *testing.T) {
 
 // However many calls are waiting, a user who makes one call at a time waits for at most one round
 // of the other users. The test counts slots instead of measuring time.
-func TestManyCallsDoNotDelayOthers(t *testing.T) {
+func TestManyCallsDoNotDelayOtherUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 8, PerUser: 6})
 		got := make(chan slot, 100)

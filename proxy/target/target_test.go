@@ -179,7 +179,7 @@ func TestCallReturnsResultsAndErrors(t *testing.T) {
 	assert.Equal(t, "No such device", e.Message)
 }
 
-func TestLimitsFollowTheRelease(t *testing.T) {
+func TestRequestSizeLimitDependsOnTheRelease(t *testing.T) {
 	big := map[string]any{"a": strings.Repeat("x", 33<<10)}
 	for release, fits := range map[string]bool{"v24.01": false, "v26.01": false, "v26.05": true, "v26.09-pre": true} {
 		f := newFake(t, release, func(call) string { return `"result":true` })
@@ -266,7 +266,7 @@ func TestConnectionAttemptsAreSpacedOut(t *testing.T) {
 	assert.Equal(t, maxBackoff, target.backoff)
 }
 
-func TestUnknownVersionIsAnError(t *testing.T) {
+func TestUnknownVersionCausesAnError(t *testing.T) {
 	f := newFake(t, "next", nil)
 	_, err := newTarget(t, Config{Socket: f.path}).Connect(t.Context(), "u")
 	var down *DownError

@@ -10,7 +10,6 @@ import (
 // states lists the values of the label "state".
 var states = []string{"unreachable", "startup", "runtime"}
 
-// write writes the figures as metrics.
 func (e *Exporter) write(f *figures.Figures) []byte {
 	size := 8 << 10
 	if e.text != nil {

@@ -207,7 +207,7 @@ func (g *Grant) admit(ctx context.Context, f *plan.Form, path string, v any) (an
 			return nil, g.scope.refuse("%s: %s may name an object of another tenant: leave it out", g.method.Name, g.shortPath(path))
 		}
 		if g.plan.Creates && f.UUID {
-			return nil, g.scope.refuse("%s: a UUID is a name of a bdev, and tenants may not choose it: leave %s out", g.method.Name, g.shortPath(path))
+			return nil, g.scope.refuse("%s: a UUID is a name of a bdev, and tenants may not choose it: omit %s", g.method.Name, g.shortPath(path))
 		}
 	}
 	return v, nil

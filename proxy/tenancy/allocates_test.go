@@ -91,7 +91,7 @@ func TestTenantAllocationsAreLimited(t *testing.T) {
 
 // Every number that a tenant can send is either limited or listed here with the reason why it is
 // not, so that numbers added by later releases are not overlooked.
-func TestTenantNumbersAreLimited(t *testing.T) {
+func TestNumbersInTenantCallsAreLimited(t *testing.T) {
 	harmless := map[string]string{
 		"bdev_delay_update_latency.latency_us":                  "a time",
 		"bdev_enable_histogram.min_nsec":                        "a time; there are at most 64 ranges",

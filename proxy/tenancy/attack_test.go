@@ -35,7 +35,7 @@ func (w *world) asked(f func()) int {
 }
 
 // However a client spells another tenant's name, the response is the same as for an unused name.
-func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
+func TestSpellingsOfForeignNamesAreTreatedAsUnused(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		w := newWorld(t, release)
 		_, blue := w.settle()
@@ -100,7 +100,7 @@ func TestOwnersAreCached(t *testing.T) {
 }
 
 // After a volume's lvstore has been given to another tenant, the volume's cached owner is not used.
-func TestMovedLvstoreIsNotOwnedThroughTheCache(t *testing.T) {
+func TestCachedOwnerIsNotUsedAfterTheLvstoreMoves(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -226,7 +226,7 @@ func TestParametersMissingFromTheSchemaAreRejected(t *testing.T) {
 
 // A subsystem named after a volume still counts against the quota after the volume has been
 // deleted.
-func TestSubsystemsCountAfterVolumeDeletion(t *testing.T) {
+func TestSubsystemsCountAgainstTheQuotaAfterVolumeDeletion(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	pass := atTime(t)
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN, red.Quota.Subsystems = prefix, 4 })

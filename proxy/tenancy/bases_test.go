@@ -28,7 +28,7 @@ func bdevList(name, data string) string {
 }
 
 // Each bdev driver reports the names of base bdevs differently.
-func TestBasesAreReadForEachDriver(t *testing.T) {
+func TestBaseBdevsAreReadForEachDriver(t *testing.T) {
 	for data, want := range map[string][]string{
 		`{}`:                          {},
 		`{"malloc": {"name": "a"}}`:   {},
@@ -51,7 +51,7 @@ func TestBasesAreReadForEachDriver(t *testing.T) {
 	}
 }
 
-func TestUnreadableBasesAreReported(t *testing.T) {
+func TestUnreadableBaseBdevsAreReported(t *testing.T) {
 	ask := func(context.Context, string, map[string]any) (json.RawMessage, error) {
 		return json.RawMessage(`[{"name": "b"}, 1]`), nil
 	}
@@ -105,7 +105,7 @@ func TestBdevsOnVolumesBelongToNoTenant(t *testing.T) {
 
 // A tenant can neither see nor use a RAID that matches its globs but is based on a volume, whether
 // it uses the RAID's name or UUID.
-func TestRAIDsOnVolumesAreNotUsed(t *testing.T) {
+func TestTenantsCannotUseRAIDsOnVolumes(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	m := w.method("bdev_set_qos_limit")
 	for data, allowed := range map[string]bool{

@@ -147,7 +147,7 @@ func TestExportsDoNotWaitForVolumes(t *testing.T) {
 
 // If the quota limits only the number of volumes, sizes do not matter: snapshots are taken
 // concurrently, and resizing a volume does not count.
-func TestVolumeQuotaWorksAlone(t *testing.T) {
+func TestVolumeQuotaIgnoresSizes(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
 	require.NoError(t, w.create("a", 4))
 	snapshot := func(name string) (*Grant, error) {

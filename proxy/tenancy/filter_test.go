@@ -155,7 +155,7 @@ func FuzzFilter(f *testing.F) {
 }
 
 // If a tenant owns everything in a result, the filter keeps the whole result.
-func TestFilterKeepsOwnResults(t *testing.T) {
+func TestFilterKeepsTheTenantsOwnResults(t *testing.T) {
 	tenancy, err := New([]Tenant{redTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(t, err)
 	scope := tenancy.Of("alice")

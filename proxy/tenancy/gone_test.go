@@ -96,8 +96,8 @@ func TestSubsystemOfAMissingVolumeCanOnlyBeSeenAndDeleted(t *testing.T) {
 	}
 }
 
-// A subsystem whose volume is gone stays hidden from a tenant that did not create or change it, and
-// from every tenant if several tenants changed it.
+// After a volume is gone, its subsystem stays hidden from tenants that did not create or change it.
+// If several tenants changed it, it is hidden from all of them.
 func TestSubsystemOfAMissingVolumeStaysHiddenFromOtherTenants(t *testing.T) {
 	w := goneWorld(t)
 	w.settle()

@@ -33,9 +33,9 @@ var sizedBy = map[string]sizing{
 }
 
 // measure returns the amount that the call will use. If there is a quota for bytes, it also
-// replaces names in the call with UUIDs: those of bdevs whose sizes count, and that of the lvstore
-// whose cluster size determines the rounding. Otherwise, another object could take over the name
-// before SPDK executes the call.
+// replaces the names of bdevs with sizes that count, and of the lvstore with the relevant cluster
+// size, with UUIDs. Otherwise, another object could take over the name before SPDK executes the
+// call.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
 	if g.scope.Quota.Bytes == 0 {

@@ -34,16 +34,16 @@ func TestSizesMustBeWholeNumbers(t *testing.T) {
 		want   uint64
 		fails  bool
 	}{
-		"MiB":          {p{"size_in_mib": json.Number("3")}, 3 * mib, false},
-		"bytes":        {p{"size": json.Number("5")}, 5, false},
-		"the larger":   {p{"size": json.Number("5"), "size_in_mib": json.Number("1")}, mib, false},
-		"overflow":     {p{"size_in_mib": json.Number("17592186044416")}, math.MaxUint64, false},
-		"the largest":  {p{"size_in_mib": json.Number("17592186044415")}, math.MaxUint64 - mib + 1, false},
-		"an exponent":  {p{"size_in_mib": json.Number("1e3")}, 0, true},
-		"a fraction":   {p{"size": json.Number("1.5")}, 0, true},
-		"negative":     {p{"size": json.Number("-1")}, 0, true},
-		"not a number": {p{"size": "1"}, 0, true},
-		"none":         {p{}, 0, true},
+		"MiB":                       {p{"size_in_mib": json.Number("3")}, 3 * mib, false},
+		"bytes":                     {p{"size": json.Number("5")}, 5, false},
+		"the larger of two sizes":   {p{"size": json.Number("5"), "size_in_mib": json.Number("1")}, mib, false},
+		"overflow":                  {p{"size_in_mib": json.Number("17592186044416")}, math.MaxUint64, false},
+		"the largest possible size": {p{"size_in_mib": json.Number("17592186044415")}, math.MaxUint64 - mib + 1, false},
+		"an exponent":               {p{"size_in_mib": json.Number("1e3")}, 0, true},
+		"a fraction":                {p{"size": json.Number("1.5")}, 0, true},
+		"negative":                  {p{"size": json.Number("-1")}, 0, true},
+		"not a number":              {p{"size": "1"}, 0, true},
+		"none":                      {p{}, 0, true},
 	} {
 		g := &Grant{Params: c.params, scope: w.tenancy.Of("alice"), method: w.method("bdev_lvol_create")}
 		got, err := g.requested()

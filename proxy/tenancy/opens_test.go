@@ -13,7 +13,7 @@ import (
 
 // If `hosts` restricts who may connect, a tenant cannot open an object to all hosts by any method
 // or spelling, unless `allow` permits it.
-func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
+func TestTenantsCannotOpenObjectsToEveryHost(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
 	opening := []struct {
 		kind, method string

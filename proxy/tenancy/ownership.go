@@ -53,8 +53,8 @@ func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, err
 	return v.scope.ownsNamed(kind, name), nil
 }
 
-// dependsOnVolume reports whether name is that of a subsystem that belongs to the owner of the
-// volume whose UUID the name contains.
+// dependsOnVolume reports whether name contains the UUID of a volume and names a subsystem that
+// belongs to the volume's owner.
 func (s *Scope) dependsOnVolume(kind, name string) bool {
 	id, ok := strings.CutPrefix(name, s.VolumeNQN)
 	return kind == "nqn" && s.VolumeNQN != "" && ok && rpcschema.IsCanonicalUUID(id)

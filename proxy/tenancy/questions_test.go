@@ -12,7 +12,7 @@ import (
 
 // If a look-up of an owner or size fails, the call is not executed or, if it has already been
 // executed, its result is not returned. The quota is unchanged.
-func TestFailedLookupsRefuseTheCall(t *testing.T) {
+func TestCallsWithFailedLookupsAreRefused(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
 	for name, c := range map[string]struct {
 		method string
@@ -21,8 +21,8 @@ func TestFailedLookupsRefuseTheCall(t *testing.T) {
 		"all bdevs":              {"bdev_get_bdevs", func(_ things) p { return nil }},
 		"one bdev":               {"bdev_get_bdevs", func(red things) p { return p{"name": red.volume} }},
 		"all volumes":            {"bdev_lvol_get_lvols", func(_ things) p { return nil }},
-		"volumes of one":         {"bdev_lvol_get_lvols", func(red things) p { return p{"lvs_uuid": red.lvsUUID} }},
-		"all stores":             {"bdev_lvol_get_lvstores", func(_ things) p { return nil }},
+		"volumes of one lvstore": {"bdev_lvol_get_lvols", func(red things) p { return p{"lvs_uuid": red.lvsUUID} }},
+		"all lvstores":           {"bdev_lvol_get_lvstores", func(_ things) p { return nil }},
 		"all subsystems":         {"nvmf_get_subsystems", func(_ things) p { return nil }},
 		"all iSCSI targets":      {"iscsi_get_target_nodes", func(_ things) p { return nil }},
 		"statistics":             {"bdev_get_iostat", func(red things) p { return p{"name": red.volume} }},

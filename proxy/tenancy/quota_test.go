@@ -199,7 +199,7 @@ func TestReloadsPreserveQuotaCounts(t *testing.T) {
 }
 
 // If the owner of an object cannot be determined, the call is not executed.
-func TestFailedLookupsPreventTheCall(t *testing.T) {
+func TestCallsWithUnknownOwnersAreRefused(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	m, _ := rpcschema.Default().Method("bdev_lvol_delete")
 	failing := func(context.Context, string, map[string]any) (json.RawMessage, error) {

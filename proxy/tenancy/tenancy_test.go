@@ -98,7 +98,7 @@ func TestListsContainOnlyOwnObjects(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(namespaces, `"nsid"`))
 }
 
-func TestForeignOrUnboundCallsAreRefused(t *testing.T) {
+func TestCallsOnForeignObjectsOrTheWholeTargetAreRefused(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
 	listen := func(address p) p {
@@ -115,7 +115,7 @@ func TestForeignOrUnboundCallsAreRefused(t *testing.T) {
 		"statistics of all bdevs":               {"bdev_get_iostat", nil},
 		"resetting the statistics of all bdevs": {"bdev_reset_iostat", p{}},
 		"a file":                                {"bdev_aio_create", p{"name": "red-x", "filename": "/dev/sda", "block_size": 512}},
-		"a file inside":                         {"nvmf_subsystem_add_ns", p{"nqn": red.nqn, "namespace": p{"bdev_name": red.malloc, "ptpl_file": "/etc/passwd"}}},
+		"a file in a nested parameter":          {"nvmf_subsystem_add_ns", p{"nqn": red.nqn, "namespace": p{"bdev_name": red.malloc, "ptpl_file": "/etc/passwd"}}},
 		"a name of another tenant":              {"bdev_malloc_create", p{"name": "blue-x", "num_blocks": 8, "block_size": 512}},
 		"a name that SPDK chooses":              {"bdev_malloc_create", p{"num_blocks": 8, "block_size": 512}},
 		"a UUID":                                {"bdev_malloc_create", p{"name": "red-x", "num_blocks": 8, "block_size": 512, "uuid": "11111111-2222-4333-8444-555555555555"}},
@@ -132,13 +132,13 @@ func TestForeignOrUnboundCallsAreRefused(t *testing.T) {
 		"a host name instead of an IP address":  {"nvmf_subsystem_add_listener", listen(p{"traddr": "localhost", "trsvcid": "4420"})},
 		"another transport":                     {"nvmf_subsystem_add_listener", listen(p{"trtype": "FC", "traddr": "127.0.0.1", "trsvcid": "4420"})},
 		"a directory on the host":               {"nvmf_subsystem_add_listener", listen(p{"trtype": "VFIOUSER", "traddr": "/var/run", "trsvcid": "0"})},
-		"an alias of another":                   {"bdev_lvol_create", p{"lvol_name": "a/b", "size_in_mib": 4, "lvs_name": "lvs-red"}},
+		"an alias of another tenant's volume":   {"bdev_lvol_create", p{"lvol_name": "a/b", "size_in_mib": 4, "lvs_name": "lvs-red"}},
 		"a name that SPDK would truncate":       {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": strings.Repeat("ü", 32)}},
 		"a NUL":                                 {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": "x\x00y"}},
 		"a bdev that does not exist yet":        {"bdev_passthru_create", p{"base_bdev_name": red.malloc, "name": "red-p"}},
-		"iSCSI's groups":                        {"iscsi_target_node_add_pg_ig_maps", p{"name": red.iqn, "pg_ig_maps": []any{p{"pg_tag": 1, "ig_tag": 1}}}},
-		"iSCSI's secrets":                       {"iscsi_get_auth_groups", nil},
-		"authentication of another":             {"iscsi_target_node_set_auth", p{"name": red.iqn, "chap_group": 7}},
+		"iSCSI groups":                          {"iscsi_target_node_add_pg_ig_maps", p{"name": red.iqn, "pg_ig_maps": []any{p{"pg_tag": 1, "ig_tag": 1}}}},
+		"iSCSI secrets":                         {"iscsi_get_auth_groups", nil},
+		"an authentication group":               {"iscsi_target_node_set_auth", p{"name": red.iqn, "chap_group": 7}},
 		"a block device of the target's host":   {"nbd_start_disk", p{"bdev_name": red.malloc}},
 		"transports":                            {"nvmf_create_transport", p{"trtype": "RDMA"}},
 		"the end":                               {"spdk_kill_instance", p{"sig_name": "SIGTERM"}},
@@ -186,27 +186,27 @@ func TestAliasesNeedNoLookup(t *testing.T) {
 	assert.Len(t, w.asks, before+1)
 }
 
-func TestTenantsMustNotOverlap(t *testing.T) {
+func TestOverlappingTenantsAreRejected(t *testing.T) {
 	for name, change := range map[string]func(a, b *Tenant){
-		"the same lvstore":       func(a, b *Tenant) { b.LVStores = a.LVStores },
-		"a glob of a glob":       func(a, b *Tenant) { b.Bdevs = []string{"red-x*"} },
-		"a name of a glob":       func(a, b *Tenant) { b.Bdevs = []string{"red-1"} },
-		"a prefix of a prefix":   func(a, b *Tenant) { b.NQNPrefixes = []string{"nqn.2016-06.io.spdk:re"} },
-		"different letter case":  func(a, b *Tenant) { b.IQNPrefixes = []string{"iqn.2016-06.IO.SPDK:RED-X"} },
-		"keys":                   func(a, b *Tenant) { b.KeyPrefixes = []string{"red-"} },
-		"everything":             func(a, b *Tenant) { b.Bdevs = []string{"*"} },
-		"a slash in a glob":      func(a, b *Tenant) { b.Bdevs = []string{"lvs/*"} },
-		"a slash in an lvstore":  func(a, b *Tenant) { b.LVStores = []string{"lvs-red/x"} },
-		"a broken glob":          func(a, b *Tenant) { b.Hosts = []string{"["} },
-		"no NQN":                 func(a, b *Tenant) { b.NQNPrefixes = []string{"blue"} },
-		"every NQN of a year":    func(a, b *Tenant) { b.NQNPrefixes = []string{"nqn.2016"} },
-		"a file instead of keys": func(a, b *Tenant) { b.KeyPrefixes = []string{"/etc/"} },
-		"no address":             func(a, b *Tenant) { b.Addresses = []string{"storage-1:4420"} },
-		"no name":                func(a, b *Tenant) { b.Name = "" },
-		"one name":               func(a, b *Tenant) { b.Name = "red" },
-		"volumes' NQNs":          func(a, b *Tenant) { b.VolumeNQN = "nqn.2016-06.io.spdk:" },
-		"no colon":               func(a, b *Tenant) { b.VolumeNQN = "nqn.2020-04.io.spdk.csi" },
-		"a negative quota":       func(a, b *Tenant) { b.Quota.Volumes = -1 },
+		"the same lvstore":               func(a, b *Tenant) { b.LVStores = a.LVStores },
+		"a glob of a glob":               func(a, b *Tenant) { b.Bdevs = []string{"red-x*"} },
+		"a name of a glob":               func(a, b *Tenant) { b.Bdevs = []string{"red-1"} },
+		"a prefix of a prefix":           func(a, b *Tenant) { b.NQNPrefixes = []string{"nqn.2016-06.io.spdk:re"} },
+		"different letter case":          func(a, b *Tenant) { b.IQNPrefixes = []string{"iqn.2016-06.IO.SPDK:RED-X"} },
+		"keys":                           func(a, b *Tenant) { b.KeyPrefixes = []string{"red-"} },
+		"everything":                     func(a, b *Tenant) { b.Bdevs = []string{"*"} },
+		"a slash in a glob":              func(a, b *Tenant) { b.Bdevs = []string{"lvs/*"} },
+		"a slash in an lvstore":          func(a, b *Tenant) { b.LVStores = []string{"lvs-red/x"} },
+		"a malformed glob":               func(a, b *Tenant) { b.Hosts = []string{"["} },
+		"not an NQN":                     func(a, b *Tenant) { b.NQNPrefixes = []string{"blue"} },
+		"a prefix of all NQNs of a year": func(a, b *Tenant) { b.NQNPrefixes = []string{"nqn.2016"} },
+		"a file instead of keys":         func(a, b *Tenant) { b.KeyPrefixes = []string{"/etc/"} },
+		"no address":                     func(a, b *Tenant) { b.Addresses = []string{"storage-1:4420"} },
+		"no name":                        func(a, b *Tenant) { b.Name = "" },
+		"one name":                       func(a, b *Tenant) { b.Name = "red" },
+		"NQNs of volumes":                func(a, b *Tenant) { b.VolumeNQN = "nqn.2016-06.io.spdk:" },
+		"no colon":                       func(a, b *Tenant) { b.VolumeNQN = "nqn.2020-04.io.spdk.csi" },
+		"a negative quota":               func(a, b *Tenant) { b.Quota.Volumes = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := redTenant(), blueTenant()

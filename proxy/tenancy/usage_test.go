@@ -111,7 +111,7 @@ func TestUsageOfManyTenantsReadsListsOnce(t *testing.T) {
 
 // If the target's lists cannot be read, Usage returns an error rather than a number that is too
 // low.
-func TestUsageFailsWithTheTarget(t *testing.T) {
+func TestUsageFailsIfTheTargetCannotBeRead(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.settle()
 	for n := 1; ; n++ {

@@ -55,7 +55,7 @@ down        target unreachable  -       -      -                   -         -  
   ! the target is unreachable
 full        up, 2 warnings      v24.01  0.1.0  1 GiB of 100 GiB  0 %       not saved yet  2030-02-24
   ! lvstore lvs0 is 99 % full
-  ! another spdk-proxy serves this target: stop one of them, because the calls of two proxies do not wait for each other, and SPDK can lose data
+  ! another spdk-proxy serves this target: stop one of them, because calls through two proxies do not wait for each other, and SPDK can lose data
 broken      up, 1 warning       v26.05  -      -                   -         -        -
   ? m: failed
 fine        up                  v26.05  0.1.0  74 GiB of 200 GiB  120 %     saved    2030-02-24

@@ -10,7 +10,6 @@ func (s *Status) AddLimits(l Limits) {
 	}
 }
 
-// limits writes the limits on the user's calls.
 func (p Page) limits(b *strings.Builder, line func(colour, text string), l *Limits) {
 	line("", "")
 	line(bold, "Limits of user "+l.User)

@@ -245,7 +245,7 @@ func (s *Status) addMetrics(text string) error {
 	})
 	each("target_shared", func(_ map[string]string, v float64) {
 		if v > 0 {
-			s.warn("another spdk-proxy serves this target: stop one of them, because the calls of two proxies do not wait for each other, and SPDK can lose data")
+			s.warn("another spdk-proxy serves this target: stop one of them, because calls through two proxies do not wait for each other, and SPDK can lose data")
 		}
 	})
 	each("learning_users", func(_ map[string]string, v float64) {

@@ -101,7 +101,7 @@ func TestScreenListsTenantsNearTheirQuotas(t *testing.T) {
 	assert.Contains(t, text, "? thread_get_stats: denied\n", "for users without a tenant, nothing is left out")
 }
 
-func TestLimitsOnTheScreen(t *testing.T) {
+func TestScreenShowsTheUsersLimits(t *testing.T) {
 	s, err := NewStatus(reading(), "")
 	require.NoError(t, err)
 	s.AddLimits(Limits{User: "ann", CallsRunning: 64, CallsRunningLimit: 256})

@@ -101,7 +101,7 @@ func TestStatusScreen(t *testing.T) {
 	assert.Contains(t, string(text), `"started":"2026-11-20T06:00:00Z","restarts":2`)
 }
 
-func TestStatusShowsThatTargetIsDown(t *testing.T) {
+func TestStatusShowsThatTheTargetIsDown(t *testing.T) {
 	for phase, warning := range map[string]string{"unreachable": "the target is unreachable", "startup": "the target waits for framework_start_init"} {
 		s, err := NewStatus(&figures.Figures{Phase: phase, Taken: taken}, "")
 		require.NoError(t, err)

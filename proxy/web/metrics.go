@@ -17,13 +17,11 @@ func writeDocument(v *Visit, document any) {
 	_, _ = v.W.Write(document.(json.RawMessage))
 }
 
-// writeMetrics writes the proxy's metrics.
 func writeMetrics(v *Visit, text any) {
 	v.W.Header().Set("Content-Type", metrics.ContentType)
 	_, _ = io.WriteString(v.W, text.(string))
 }
 
-// writeTargetMetrics writes the target's metrics.
 func writeTargetMetrics(v *Visit, text any) { WriteText(v.W, v.R, text.(*targetmetrics.Text)) }
 
 // WriteText writes the target's metrics, compressed if the client accepts gzip.

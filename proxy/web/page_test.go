@@ -19,11 +19,11 @@ func TestConsoleErrorsSayWhenToRetry(t *testing.T) {
 		retryAfter []string
 		connection []string
 	}{
-		"no retry":          {gate.Answer{Status: http.StatusForbidden}, nil, nil},
-		"seconds":           {gate.Answer{Status: http.StatusTooManyRequests, RetryAfter: 7 * time.Second}, []string{"7"}, nil},
-		"part of a second":  {gate.Answer{Status: http.StatusTooManyRequests, RetryAfter: time.Nanosecond}, []string{"1"}, nil},
-		"no longer serving": {gate.Answer{Status: http.StatusServiceUnavailable, RetryAfter: time.Second}, []string{"1"}, []string{"close"}},
-		"body too slow":     {gate.Answer{Status: http.StatusRequestTimeout}, nil, []string{"close"}},
+		"no time to retry":       {gate.Answer{Status: http.StatusForbidden}, nil, nil},
+		"seconds":                {gate.Answer{Status: http.StatusTooManyRequests, RetryAfter: 7 * time.Second}, []string{"7"}, nil},
+		"a fraction of a second": {gate.Answer{Status: http.StatusTooManyRequests, RetryAfter: time.Nanosecond}, []string{"1"}, nil},
+		"no longer serving":      {gate.Answer{Status: http.StatusServiceUnavailable, RetryAfter: time.Second}, []string{"1"}, []string{"close"}},
+		"body too slow":          {gate.Answer{Status: http.StatusRequestTimeout}, nil, []string{"close"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := httptest.NewRecorder()

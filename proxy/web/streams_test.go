@@ -10,7 +10,7 @@ import (
 )
 
 // The number of streams is limited per user and in total.
-func TestStreamsAreBounded(t *testing.T) {
+func TestNumberOfStreamsIsLimited(t *testing.T) {
 	var o streams
 	for range maxStreams / MaxStreamsPerUser {
 		for range MaxStreamsPerUser {

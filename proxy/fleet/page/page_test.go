@@ -88,7 +88,7 @@ func TestTableEscapesServerResponses(t *testing.T) {
 
 // The page appears before the first read ends. Concurrent requests share a read, and the next read
 // begins only after the interval.
-func TestReadsAreShared(t *testing.T) {
+func TestConcurrentRequestsShareARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var readings atomic.Int32
 		p := New(address, 5*time.Second, func() *terminal.Fleet {

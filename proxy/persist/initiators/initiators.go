@@ -31,9 +31,9 @@ type call struct {
 	} `json:"params"`
 }
 
-// Exports describes the target nodes and initiator groups that these calls create. all contains the
-// calls of the whole configuration, including those that create the target nodes' initiator groups.
-// text returns the JSON text of a call.
+// Exports describes the target nodes and initiator groups created by calls. all contains the calls
+// of the whole configuration, including those that create the target nodes' initiator groups. text
+// returns the JSON text of a call.
 func Exports[T any](calls, all []T, text func(T) json.RawMessage) (list []Export) {
 	var groups map[int32][]string
 	for _, x := range calls {

@@ -40,7 +40,7 @@ func TestVolumesAreDistinguishedFromPartitions(t *testing.T) {
 	}
 }
 
-func TestUnknownBdevIsAnError(t *testing.T) {
+func TestUnknownBdevCausesAnError(t *testing.T) {
 	for _, answer := range []string{"", "{}"} {
 		l := New(func(context.Context, string, map[string]any) (json.RawMessage, error) {
 			if answer == "" {

@@ -21,7 +21,7 @@ func open(t *testing.T, path string) (*File, *logtest.Log) {
 	return f, log
 }
 
-func TestOwnersSurviveRestart(t *testing.T) {
+func TestOwnersSurviveARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "owners")
 	f, _ := open(t, path)
 	assert.Empty(t, f.Of("red"))
@@ -56,7 +56,7 @@ func TestDamagedFileIsReported(t *testing.T) {
 	require.ErrorContains(t, err, "remove it")
 }
 
-func TestFailedWriteIsLoggedAndRepeated(t *testing.T) {
+func TestFailedWriteIsLoggedAndRetried(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	path := filepath.Join(dir, "owners")
 	f, log := open(t, path)

@@ -15,7 +15,7 @@ import (
 
 // The page of spdk-proxy fleet shows the servers that need attention first, refreshes itself, and
 // reports when the command has ended.
-func TestFleetPage(t *testing.T) {
+func TestFleetPageShowsTheTable(t *testing.T) {
 	w, dir := realOrSharedTestbed(t), t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)

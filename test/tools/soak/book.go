@@ -94,7 +94,7 @@ func (b *book) read(line []byte) {
 	}
 }
 
-const refusedReload = "reload refused, the old configuration stays"
+const refusedReload = "reload refused, the old configuration remains in effect"
 
 // logged returns the user that was logged for a request, and forgets the request. It waits for the
 // log line.
