@@ -23,8 +23,8 @@ const (
 	tenantParts = "tenants: {team: {lvstores: [lvs0], nqn_prefixes: ['" + tenantNQNs + "'], addresses: ['127.0.0.1:4420'], hosts: ['" + exportHost + "'], quota: {subsystems: 1}}}\nroles: {careful"
 )
 
-// TestExportsAreCreatedAndDeleted creates and deletes an export with a key, both through a proxy and directly at the
-// target's socket. Each operation is preceded by a dry run.
+// An export with a key is created and deleted, both through a proxy and directly at the target's
+// socket. Each operation is preceded by a dry run.
 func TestExportsAreCreatedAndDeleted(t *testing.T) {
 	sim := target(t)
 	stored(t, sim)

@@ -40,7 +40,7 @@ func TestSavedFilesAreListedComparedAndChosen(t *testing.T) {
 
 	out, err = run("diff")
 	require.NoError(t, err, "the manual's command works without a held configuration")
-	assert.Contains(t, out, "no differences: the target had")
+	assert.Contains(t, out, "no differences: the target contained")
 	_, err = run("diff", "current.json", "held.json")
 	require.ErrorContains(t, err, "there is no held.json")
 
