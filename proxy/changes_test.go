@@ -92,6 +92,47 @@ func TestDeletionOfASnapshotOfALargerVolumeDependsOnTheMetadata(t *testing.T) {
 	}
 }
 
+// SPDK v25.05 and later crash if they grow an lvstore that an earlier release created.
+func TestLvstoresOfEarlierReleasesDoNotGrow(t *testing.T) {
+	const grow, pageSize = "bdev_lvol_grow_lvstore", 92 // the offset in the super block
+	for name, c := range map[string]struct {
+		release                  string
+		earlier, absent, refused bool
+	}{
+		"created by this release":   {"v26.05", false, false, false},
+		"created by an earlier one": {"v26.05", true, false, true},
+		"the device cannot be read": {"v26.05", true, true, false},
+		"the target is of v24.01":   {"v24.01", true, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, c.release, withJournal(t))
+			file := b.chained(t)
+			image, err := os.ReadFile(file)
+			require.NoError(t, err)
+			if c.earlier {
+				clear(image[pageSize : pageSize+4])
+				blobstoretest.Seal(image[:blobstoretest.PageSize])
+			}
+			require.NoError(t, os.WriteFile(file, image, 0o600))
+			if c.absent {
+				require.NoError(t, os.Remove(file))
+			}
+			var stores []spdkrpc.LvolStore
+			require.NoError(t, json.Unmarshal([]byte(b.call(t, "bdev_lvol_get_lvstores", `{}`)), &stores))
+			for _, params := range []string{`{"lvs_name":"lvs0"}`, fmt.Sprintf(`{"uuid":%q}`, stores[0].UUID)} {
+				g := b.post(rpcCall(grow, params))
+				if c.refused {
+					assert.Equal(t, -32602, g.code(t))
+					assert.Contains(t, g.body, "SPDK before v25.05 created this lvstore, and SPDK v26.05 would crash")
+				} else {
+					assert.NotContains(t, g.body, "error")
+				}
+			}
+			assert.Contains(t, b.post(rpcCall(grow, `{"lvs_name":"absent"}`)).body, "error")
+		})
+	}
+}
+
 func changedClusters(t *testing.T, body string) (list []int) {
 	var r struct {
 		Result spdkrpc.ProxyLvolChanges

@@ -61,6 +61,11 @@ var (
 	// CountsIOByNames means that bdev_get_iostat accepts several names.
 	CountsIOByNames = Capability{Release{26, 1}, "lib/bdev/bdev_rpc.c: 8917de842c"}
 
+	// RecordsPageSize means that the super block of an lvstore contains the size of metadata pages.
+	// bdev_lvol_grow_lvstore divides by this size. Therefore, it crashes the target if the lvstore
+	// was created by an earlier release.
+	RecordsPageSize = Capability{Release{25, 5}, "lib/blob/blobstore.c: 2dc4a231ac"}
+
 	// AcceptsLargeRequests means that a request may contain up to 256 KiB and 8,192 values. In
 	// earlier releases, a request may contain only 32 KiB and 1,024 values.
 	AcceptsLargeRequests = Capability{Release{26, 5}, "lib/jsonrpc/jsonrpc_internal.h: 5db1aed445"}

@@ -41,6 +41,9 @@ type Super struct {
 	MetadataPages int64
 	Type          string
 	Bytes         int64 // size of the blobstore; 0 if it occupies the whole device
+	// RecordsPageSize means that the super block contains the size of metadata pages. Releases
+	// before v25.05 did not write that size, and later releases do not add it.
+	RecordsPageSize bool
 }
 
 var le = binary.LittleEndian
@@ -60,6 +63,7 @@ func ReadSuper(r io.ReaderAt) (Super, error) {
 		Type: string(bytes.TrimRight(b[56:72], "\x00")), Bytes: int64(le.Uint64(b[80:])),
 	}
 	pageSize := le.Uint32(b[92:])
+	s.RecordsPageSize = pageSize != 0
 	switch {
 	case !intact(b):
 		return s, fmt.Errorf("%w: its checksum is wrong", ErrSuperBlock)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -27,11 +28,20 @@ func Open(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*Device
 	s := b.DriverSpecific
 	switch {
 	case s.AIO != nil:
-		return OpenFile(s.AIO.Filename)
+		return openFileOf(b, s.AIO.Filename)
 	case s.Uring != nil:
-		return OpenFile(s.Uring.Filename)
+		return openFileOf(b, s.Uring.Filename)
 	case len(s.NVMe) > 0:
 		return openNVMe(ctx, rpc, b)
 	}
 	return nil, fmt.Errorf("%w: bdev %s is a %q; only files and block devices (AIO, io_uring) and NVMe namespaces can be read", ErrNotReadable, b.Name, b.ProductName)
+}
+
+// openFileOf opens the file or block device of a bdev. A relative path is refused: the working
+// directory of this process may contain another file with that name.
+func openFileOf(b spdkrpc.BdevInfo, path string) (*Device, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("%w: bdev %s was created with the relative path %q; create it with an absolute path", ErrNotReadable, b.Name, path)
+	}
+	return OpenFile(path)
 }

@@ -2,6 +2,8 @@ package device
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 func write(t *testing.T, content []byte) string {
@@ -39,4 +43,23 @@ func TestReadErrorsAreReported(t *testing.T) {
 	require.NoError(t, d.Close())
 	_, err = d.ReadAt(b, 0)
 	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// The target's working directory is unknown, so a relative path could name another file.
+func TestRelativePathsAreRefused(t *testing.T) {
+	path := write(t, make([]byte, 4096))
+	t.Chdir(filepath.Dir(path))
+	for _, kind := range []string{"aio", "uring"} {
+		for name, refused := range map[string]bool{path: false, filepath.Base(path): true} {
+			b := spdkrpc.BdevInfo{Name: "disk0"}
+			require.NoError(t, json.Unmarshal(fmt.Appendf(nil, `{%q: {"filename": %q}}`, kind, name), &b.DriverSpecific))
+			d, err := Open(t.Context(), nil, b)
+			if refused {
+				require.ErrorIs(t, err, ErrNotReadable)
+				continue
+			}
+			require.NoError(t, err)
+			require.NoError(t, d.Close())
+		}
+	}
 }

@@ -99,6 +99,10 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 		return e.renameLvol(ctx, c)
 	case name == deleteStoreMethod, name == renameStoreMethod:
 		return e.changeStore(ctx, c)
+	case name == growStoreMethod:
+		if err := e.checkGrows(ctx, c); err != nil {
+			return nil, err
+		}
 	case name == snapshotMethod && c.SnapshotsInUse != config.SnapshotsAllow:
 		return e.takeSnapshot(ctx, c)
 	case attachesFile[name]:

@@ -8,8 +8,12 @@
 // or on an NVMe namespace of a second target. -histories and -steps determine the number of
 // operations, and -seed determines the random choices.
 //
+// Other tests kill the target during operations, and make calls that the histories do not make.
+//
 // SPDK_TGT=/path/to/spdk_tgt names the target program; without it, the tests are skipped.
 // SPDK_TGT_ARGS adds arguments. SPDK_TGT_FAR="PROGRAM ARGUMENTS" names the program that exports the
-// NVMe namespaces. With SPDK_TGT_YIELD=1, targets that have nothing to do sleep for 50 µs instead
-// of polling. Set this variable if two targets share a core, or if the machine is busy.
+// NVMe namespaces. SPDK_TGT_OTHER="PROGRAM ARGUMENTS" names a program of another release, for the
+// test that changes between releases. With SPDK_TGT_YIELD=1, targets that have nothing to do sleep
+// for 50 µs instead of polling. Set this variable if two targets share a core, or if the machine is
+// busy.
 package changes

@@ -91,6 +91,7 @@ func (w *testbed) history() {
 	}
 	stop.Store(true)
 	reading.Wait()
+	w.quiet = true
 	delete(w.refused, -32029) // the volume was locked at that moment
 	delete(w.refused, -19)    // the volume was deleted in the meantime
 	delete(w.refused, -32052) // the target was killed before it received the call
@@ -254,11 +255,16 @@ func (w *testbed) deleteVolume(v *volume) {
 	w.count("volumes deleted")
 }
 
+// restart kills the target, and starts it again. If there is a program of another release, it takes
+// turns with the first one.
 func (w *testbed) restart() {
 	for _, v := range w.vols {
 		_ = v.hosts.close()
 	}
 	w.kill()
+	if w.other != nil {
+		w.program, w.other = w.other, w.program
+	}
 	w.start()
 	require.Eventually(w.t, func() bool { // it takes the proxy a moment to notice that the target responds again
 		return w.proxy.call("spdk_get_version", nil, nil) == nil

@@ -48,6 +48,8 @@ type testbed struct {
 	release rpcschema.Release
 	vols    []*volume
 	n       int
+	other   []string // the program of another release, which each kill starts instead
+	quiet   bool     // nothing else uses the target, so an interrupted call is repeated
 
 	mu      sync.Mutex
 	snaps   map[string]*snapshot
@@ -64,17 +66,21 @@ func newTestbed(t *testing.T, kind string, seed int64) *testbed {
 	}
 	g, b := bases[kind](t, 256*mib)
 	w := &testbed{target: g, t: t, base: b, rnd: rand.New(rand.NewSource(seed)), snaps: map[string]*snapshot{}, stat: map[string]int{}, refused: map[int]map[string]int{}}
-	var v struct{ Version string }
-	w.must("spdk_get_version", nil, &v)
-	var err error
-	w.release, err = rpcschema.ParseRelease(v.Version)
-	require.NoError(t, err)
+	w.release = w.targetRelease()
 	w.must("bdev_lvol_create_lvstore", p{"bdev_name": b.bdev, "lvs_name": "lvs0", "cluster_sz": cluster, "num_md_pages_per_cluster_ratio": metadata}, nil)
 	w.proxy = startProxy(g)
 	for range 2 {
 		w.create()
 	}
 	return w
+}
+
+func (w *testbed) targetRelease() rpcschema.Release {
+	var v struct{ Version string }
+	w.must("spdk_get_version", nil, &v)
+	r, err := rpcschema.ParseRelease(v.Version)
+	require.NoError(w.t, err)
+	return r
 }
 
 func (w *testbed) create() {
@@ -120,7 +126,10 @@ func (w *testbed) content(bdev string) []byte {
 
 // write makes random writes, trims and zero writes to a volume.
 func (w *testbed) write(v *volume, times int, rnd *rand.Rand) {
-	span := v.hosts[0].Bytes()
+	require.NoError(w.t, v.hosts.run(randomWrites(v.hosts[0].Bytes(), times, rnd)))
+}
+
+func randomWrites(span int64, times int, rnd *rand.Rand) []func(d *initiator.Device) error {
 	if rnd.Intn(3) > 0 {
 		span /= 4
 	}
@@ -148,7 +157,7 @@ func (w *testbed) write(v *volume, times int, rnd *rand.Rand) {
 			})
 		}
 	}
-	require.NoError(w.t, v.hosts.run(writes))
+	return writes
 }
 
 // take takes a snapshot of a volume while the volume is being written to.
@@ -169,7 +178,8 @@ func (w *testbed) take(v *volume) {
 }
 
 // retry repeats a call through the proxy until the volume is no longer busy. On a busy machine,
-// freezing a volume can take longer than the proxy allows.
+// freezing a volume, or reading metadata from another target, can take longer than the proxy
+// allows.
 func (w *testbed) retry(method string, params, result any) (err error) {
 	for began := time.Now(); time.Since(began) < long; time.Sleep(100 * time.Millisecond) {
 		var rpc *spdkrpc.Error
@@ -200,7 +210,11 @@ func (w *testbed) changes(s, base *snapshot) ([]bool, error) {
 
 func (w *testbed) query(q p, s *snapshot) ([]bool, error) {
 	var r spdkrpc.ProxyLvolChanges
-	if err := w.proxy.call("spdkgate_lvol_changes", q, &r); err != nil {
+	call := w.proxy.call
+	if w.quiet {
+		call = w.retry
+	}
+	if err := call("spdkgate_lvol_changes", q, &r); err != nil {
 		return nil, err
 	}
 	require.EqualValues(w.t, cluster, r.ClusterSize)
