@@ -50,7 +50,7 @@ test: tools ## the tests, but for those of test-long: about 5 minutes on two idl
 
 # Tests that begin with testing.Short(). A test compares this list with them, and with the table in CONTRIBUTING.md.
 LONG_TESTS    = TestManifestsAreAdmitted TestPackagedCompletions TestManualCommands TestCreateSucceedsWhileOtherTargetsAreDown TestFailingTargetFailsTheCall TestImageBuildCommandSucceeds TestKilledSnapshotLeavesNothingFrozen \
-                TestKilledDeletionLeavesNothingFrozen TestKilledGroupSnapshotLeavesNothingFrozen TestKrewPlatformsCanBeBuilt TestDoctorRepairsWhatCrashesLeave TestPackages TestRefusalsChangeNothing TestSanity TestSoak TestCallCostDoesNotGrowWithVolumes
+                TestKilledDeletionLeavesNothingFrozen TestKilledGroupSnapshotLeavesNothingFrozen TestKrewPlatformsCanBeBuilt TestDoctorRepairsCrashLeftovers TestPackagesContainAllFiles TestRefusalsChangeNothing TestSanity TestSoak TestCallCostDoesNotGrowWithVolumes
 LONG_PACKAGES = ./cmd/spdk-proxy ./deploy ./driver/controller ./driver/luks ./proxy/quiesce ./test/checks/manual ./test/suites/sanity ./test/tools/soak
 # Those that are too slow with the race detector.
 SLOW_TESTS    = TestCallCostDoesNotGrowWithVolumes TestOperationsSurviveCrashes TestGroupOperationsOnSeveralTargetsSurviveCrashes TestOperationsOnV2609SurviveCrashes TestCSICallsSurviveCrashes TestDetachingSurvivesCrashes TestGroupOperationsSurviveCrashes \

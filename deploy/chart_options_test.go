@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// The tests in this file cover options that only the driver's chart has. TestChartValues covers
+// The tests in this file cover options that only the driver's chart has. TestChartValuesTakeEffect covers
 // values that change a single line.
 
 func server(name, url string) map[string]any {
@@ -54,7 +54,7 @@ func rules(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkP
 	return strings.Join(said, " ")
 }
 
-func TestChartNetworkPolicy(t *testing.T) {
+func TestChartNetworkPolicyIsMinimal(t *testing.T) {
 	for _, o := range rendered(t, nil) {
 		assert.NotEqual(t, "NetworkPolicy", o.kind(), "the port of the API server is not known before the administrator has looked")
 	}
@@ -126,7 +126,7 @@ func TestChartMountsTheMetricsToken(t *testing.T) {
 	assert.Contains(t, board.Data["spdk-csi-volumes.json"], `"uid": "spdkgate-volumes"`)
 }
 
-func TestChartClasses(t *testing.T) {
+func TestChartCreatesClasses(t *testing.T) {
 	objects := rendered(t, map[string]any{
 		"storageClasses": []any{
 			map[string]any{"name": "fast", "parameters": map[string]any{"qosIOPS": "0"}, "reclaimPolicy": "Retain", "volumeBindingMode": "WaitForFirstConsumer", "mountOptions": []any{"noatime"}},

@@ -60,7 +60,7 @@ func TestChartReadmeListsAllValues(t *testing.T) {
 
 // A chart cannot read files outside its directory, so it contains copies of the alerts and
 // dashboards.
-func TestChartFilesAreCopies(t *testing.T) {
+func TestChartCopiesAreCurrent(t *testing.T) {
 	rules, err := os.ReadFile("monitoring/spdk-proxy.rules.yaml")
 	require.NoError(t, err)
 	_, groups, ok := strings.Cut(string(rules), "\ngroups:\n")

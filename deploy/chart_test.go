@@ -163,7 +163,7 @@ func TestChartEqualsKustomize(t *testing.T) {
 }
 
 // The options in this test exist only in the chart, not in the manifests.
-func TestChartValues(t *testing.T) {
+func TestChartValuesTakeEffect(t *testing.T) {
 	objects := rendered(t, map[string]any{
 		"image":            map[string]any{"repository": "registry.example/spdk-csi", "tag": "v9"},
 		"imagePullSecrets": []string{"pull"},
@@ -201,7 +201,7 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-func TestChartRefusesWrongValues(t *testing.T) {
+func TestChartRejectsInvalidValues(t *testing.T) {
 	for name, c := range map[string]struct{ value, says string }{
 		"an unknown key":             {"node.kubeletroot=/x", "kubeletroot"},
 		"a path with a slash":        {"node.kubeletRoot=/x/", "kubeletRoot"},

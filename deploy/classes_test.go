@@ -20,7 +20,7 @@ const (
 	prefix        = "csi.storage.k8s.io/"
 )
 
-func TestCSIDriver(t *testing.T) {
+func TestCSIDriverObjectMatchesTheDriver(t *testing.T) {
 	d := find[*storagev1.CSIDriver](t, plain(t), driverName)
 	assert.True(t, *d.Spec.AttachRequired, "volumes are exported to the node that uses them, so they have to be attached")
 	assert.False(t, *d.Spec.PodInfoOnMount)
@@ -29,7 +29,7 @@ func TestCSIDriver(t *testing.T) {
 	assert.Equal(t, []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}, d.Spec.VolumeLifecycleModes)
 }
 
-func TestStorageClass(t *testing.T) {
+func TestStorageClassIsAccepted(t *testing.T) {
 	c := find[*storagev1.StorageClass](t, plain(t), storageClass)
 	assert.Equal(t, driverName, c.Provisioner)
 	require.NotNil(t, c.AllowVolumeExpansion)
@@ -41,7 +41,7 @@ func TestStorageClass(t *testing.T) {
 	assert.Equal(t, []string{"controller-expand", "controller-publish", "provisioner"}, secretPurposes(t, c.Parameters))
 }
 
-func TestSnapshotClass(t *testing.T) {
+func TestSnapshotClassIsAccepted(t *testing.T) {
 	c := find[*snapshotv1.VolumeSnapshotClass](t, plain(t), snapshotClass)
 	assert.Equal(t, driverName, c.Driver)
 	assert.Equal(t, snapshotv1.VolumeSnapshotContentDelete, c.DeletionPolicy)
@@ -165,7 +165,7 @@ var sidecarFlags = map[string]string{
 	"livenessprobe:v2.19.0":             "v csi-address http-endpoint probe-timeout",
 }
 
-func TestSidecarFlags(t *testing.T) {
+func TestSidecarFlagsExist(t *testing.T) {
 	seen := map[string]bool{}
 	for _, w := range workloads(t) {
 		for _, c := range w.pod.Containers {

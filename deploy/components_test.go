@@ -247,7 +247,7 @@ func TestZonesComponentSetsTopology(t *testing.T) {
 }
 
 // csi-provisioner publishes free space in its own namespace, in objects owned by the Deployment.
-func TestStorageCapacity(t *testing.T) {
+func TestStorageCapacityIsPublished(t *testing.T) {
 	objects, _ := kustomize(t, "storage-capacity")
 	assert.True(t, *find[*storagev1.CSIDriver](t, objects, "csi.spdk.io").Spec.StorageCapacity)
 	c := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec.Containers[1]

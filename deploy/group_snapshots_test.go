@@ -17,7 +17,7 @@ import (
 
 const groupFolder = "kubernetes/components/group-snapshots"
 
-func TestGroupSnapshotClass(t *testing.T) {
+func TestGroupSnapshotClassIsAccepted(t *testing.T) {
 	c := find[*groupsnapshotv1.VolumeGroupSnapshotClass](t, manifests(t, groupFolder), "spdkcsi-groupsnapclass")
 	assert.Equal(t, driverName, c.Driver)
 	assert.Equal(t, snapshotv1.VolumeSnapshotContentDelete, c.DeletionPolicy)

@@ -80,7 +80,7 @@ func load(t *testing.T, program string) []instruction {
 
 var imageTag = regexp.MustCompile(`^[a-z0-9.-]+\.[a-z]+/[a-z0-9./-]+:[a-z0-9.-]+$`)
 
-func TestImages(t *testing.T) {
+func TestDockerfilesFollowConventions(t *testing.T) {
 	for _, program := range programs {
 		t.Run(program, func(t *testing.T) {
 			global := map[string]string{"BUILDPLATFORM": "linux/amd64"} // set by the builder

@@ -100,7 +100,7 @@ func TestKrewPlatformsCanBeBuilt(t *testing.T) {
 	}
 }
 
-func TestKrewPluginCompletion(t *testing.T) {
+func TestKrewCompletionCallsThePlugin(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "kubectl"), []byte("#!/bin/sh\necho \"$@\"\n"), 0o700))
 	cmd := exec.Command("krew/kubectl_complete-spdkgate", "fence", "")

@@ -34,7 +34,7 @@ func (r packageRow) files(t *testing.T) map[string]string {
 	case strings.HasPrefix(r.Source, "${BIN}/man/"):
 		return nil
 	case r.Type == "dir":
-		if r.Info.Mode == 0o755 { // TestPackages ignores such directories
+		if r.Info.Mode == 0o755 { // TestPackagesContainAllFiles ignores such directories
 			return nil
 		}
 		return map[string]string{r.Target: (r.Info.Mode | fs.ModeDir).String()}
@@ -54,7 +54,7 @@ func (r packageRow) files(t *testing.T) map[string]string {
 	return files
 }
 
-// Both packages contain every unit, manual page and dashboard in the repository. TestPackages
+// Both packages contain every unit, manual page and dashboard in the repository. TestPackagesContainAllFiles
 // checks the same for built packages, but takes a long time.
 func TestPackageRowsIncludeAllFiles(t *testing.T) {
 	text, err := os.ReadFile("package/nfpm.yaml")

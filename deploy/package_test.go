@@ -92,7 +92,7 @@ func takeManPages(found map[string]string) (commands []string) {
 
 const configFile = "/etc/spdk-proxy/spdk-proxy.yaml"
 
-func TestPackages(t *testing.T) {
+func TestPackagesContainAllFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
@@ -337,7 +337,7 @@ func TestPurgeRemovesSocketsAndMasks(t *testing.T) {
 	}
 }
 
-func TestInstallAndUninstall(t *testing.T) {
+func TestUninstallRemovesInstalledFiles(t *testing.T) {
 	bin, root := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "spdk-proxy"), []byte("#!/bin/sh\n"), 0o755))
 	install := func(target string) { output(t, "make", target, "BIN="+bin, "DESTDIR="+root, "PREFIX=/opt/spdkgate") }

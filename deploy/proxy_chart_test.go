@@ -31,7 +31,7 @@ func proxyPod(t *testing.T, objects []object) corev1.PodSpec {
 	return find[*appsv1.DaemonSet](t, objects, "spdk-proxy").Spec.Template.Spec
 }
 
-func TestProxyChart(t *testing.T) {
+func TestProxyChartPodHasRequiredSettings(t *testing.T) {
 	objects := proxyRendered(t, nil)
 	set := find[*appsv1.DaemonSet](t, objects, "spdk-proxy")
 	pod := proxyPod(t, objects)
@@ -81,7 +81,7 @@ func mountPathOf(pod corev1.PodSpec, volume string) string {
 	return "no mount of " + volume
 }
 
-func TestProxyChartValues(t *testing.T) {
+func TestProxyChartValuesTakeEffect(t *testing.T) {
 	objects := proxyRendered(t, map[string]any{
 		"hostNetwork": true, "listenAddress": "192.0.2.1", "port": 9443, "runAsUser": 1000, "runAsGroup": 1001, "secrets": []any{"hashes"},
 		"target": map[string]any{"socketDir": "/srv/spdk", "socketName": "rpc.sock"}, "stateDir": "/srv/state",
@@ -146,7 +146,7 @@ func TestProxyChartRestartsPodsOnlyWhenNeeded(t *testing.T) {
 	}
 }
 
-func TestProxyChartNetworkPolicy(t *testing.T) {
+func TestProxyChartNetworkPolicyIsMinimal(t *testing.T) {
 	policy := func(values map[string]any) networkingv1.NetworkPolicySpec {
 		objects := proxyRendered(t, values)
 		p := find[*networkingv1.NetworkPolicy](t, objects, "spdk-proxy")
@@ -199,7 +199,7 @@ func TestProxyChartCertificateIsValid(t *testing.T) {
 	assert.Equal(t, []string{"storage-1.example"}, c.Spec.DNSNames)
 }
 
-func TestProxyChartRefusesWrongValues(t *testing.T) {
+func TestProxyChartRejectsInvalidValues(t *testing.T) {
 	for name, c := range map[string]struct{ value, says string }{
 		"no users":                        {"config.users=null", "/config/users"},
 		"a password":                      {"config.users[0].password=secret", "password"},

@@ -173,7 +173,7 @@ func TestPodReferencesExist(t *testing.T) {
 	}
 }
 
-func TestController(t *testing.T) {
+func TestControllerPodHasRequiredSettings(t *testing.T) {
 	w := controller(t)
 	assert.Equal(t, "system-cluster-critical", w.pod.PriorityClassName)
 	assert.False(t, w.pod.HostNetwork)
@@ -205,7 +205,7 @@ func TestController(t *testing.T) {
 	assert.True(t, *ca.ConfigMap.Optional, "a proxy with a publicly trusted certificate needs no CA file")
 }
 
-func TestNode(t *testing.T) {
+func TestNodePodHasRequiredSettings(t *testing.T) {
 	w := node(t)
 	assert.Equal(t, "system-node-critical", w.pod.PriorityClassName)
 	assert.True(t, w.pod.HostNetwork)

@@ -40,7 +40,7 @@ func TestEndpointsAreParsed(t *testing.T) {
 	}
 }
 
-func TestListen(t *testing.T) {
+func TestListenReplacesStaleSockets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "csi.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 	require.NoError(t, err)

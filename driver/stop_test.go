@@ -71,7 +71,7 @@ func TestStopWaitsForCalls(t *testing.T) {
 }
 
 // A stopping server cuts off calls that take longer than the drain time.
-func TestStopTimesOut(t *testing.T) {
+func TestStopCutsOffSlowCalls(t *testing.T) {
 	logs := &drivertest.Log{}
 	call, stopped, release := inFlight(t, &Server{Log: logs.Logger(), Drain: time.Millisecond})
 	require.Equal(t, codes.Unavailable, status.Code(<-call))

@@ -90,7 +90,7 @@ func TestStreamingCallsBehaveLikeOtherCalls(t *testing.T) {
 }
 
 // Calls from programs that watch the process's health are not logged as CSI calls.
-func TestWatchesAreNotLogged(t *testing.T) {
+func TestHealthWatchesAreNotLogged(t *testing.T) {
 	logs := &drivertest.Log{}
 	conn, stop := drivertest.Serve(t, &Server{Identity: &Identity{}, Log: logs.Logger()})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -226,7 +226,7 @@ func otherAuthority(t *testing.T) []byte {
 	return der
 }
 
-func TestDoctorRefusesInvalidArguments(t *testing.T) {
+func TestDoctorRejectsInvalidArguments(t *testing.T) {
 	newTarget(t)
 	file := filepath.Join(t.TempDir(), "list")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

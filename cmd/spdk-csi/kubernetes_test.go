@@ -88,7 +88,7 @@ func TestNodePluginRegistersWithKubelet(t *testing.T) {
 }
 
 // If kubelet refuses the driver, the plugin exits and reports kubelet's reason.
-func TestDriverEndsWhenKubeletRefusesIt(t *testing.T) {
+func TestDriverExitsWhenKubeletRefusesIt(t *testing.T) {
 	dir := t.TempDir()
 	var log lockedBuffer
 	_, ended := nodePlugin(t, dir, &log, "--kubelet-registration-path=/wrong/csi.sock", "--kubelet-registration-dir="+dir)
@@ -103,7 +103,7 @@ func TestDriverEndsWhenKubeletRefusesIt(t *testing.T) {
 
 // Without access to the Kubernetes API, the plugin serves requests, and logs only once which tasks
 // it cannot perform.
-func TestNodeStartsWithoutAccessToKubernetes(t *testing.T) {
+func TestNodeStartsWithoutKubernetesAccess(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	dir := t.TempDir()
 	var log lockedBuffer
@@ -129,7 +129,7 @@ func TestInvalidKubernetesFlagsAreRejected(t *testing.T) {
 
 // Without access to the API, the drain hook exits immediately with an error, which kubelet shows in
 // an event.
-func TestDrainHookEndsWithoutAccessToKubernetes(t *testing.T) {
+func TestDrainHookFailsWithoutKubernetesAccess(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("NODE_ID", "")
 	require.ErrorContains(t, execute(t.Context(), "drain-hook"), "$NODE_ID")

@@ -168,7 +168,7 @@ func TestMoveCommandMovesAVolume(t *testing.T) {
 	assert.Zero(t, code)
 }
 
-func TestMoveRefusesInvalidArguments(t *testing.T) {
+func TestMoveRejectsInvalidArguments(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"no.json":    `{`,

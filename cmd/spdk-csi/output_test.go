@@ -88,7 +88,7 @@ func TestDoctorEscapesForgedNames(t *testing.T) {
 }
 
 // The hostile target lists a volume whose name contains control characters.
-func TestDoctorEscapesNamesOfAHostileTarget(t *testing.T) {
+func TestDoctorEscapesHostileTargetNames(t *testing.T) {
 	rpc := newTarget(t)
 	_, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-" + forged, LvsName: new("lvs0"), SizeInMiB: 4})
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/metrics"
 )
 
-func TestReplicatedVolumesAreMeasured(t *testing.T) {
+func TestMetricsContainReplicatedVolumes(t *testing.T) {
 	for want, state := range map[metrics.ReplicatedVolume]heal.State{
 		{Volume: "v", InSync: 2, Rebuilt: -1}:                {},
 		{Volume: "v", InSync: 2, Rebuilt: -1, Waiting: true}: {Waiting: true, Problem: "the API server does not respond"},

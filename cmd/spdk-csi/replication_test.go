@@ -152,7 +152,7 @@ func TestNodeHealsReplicatedVolumes(t *testing.T) {
 	_, err = earlier.NodeStageVolume(t.Context(), stageRequest(staging))
 	require.NoError(t, err)
 
-	t.Run("without the option", func(t *testing.T) {
+	t.Run("without --replication", func(t *testing.T) {
 		n := csi.NewNodeClient(serving(t, &lockedBuffer{}, t.TempDir(), "--node", "--nodeid=node-1", "--node-state-dir="+state))
 		_, err := n.NodeStageVolume(t.Context(), stageRequest(t.TempDir()))
 		assert.Equal(t, codes.InvalidArgument, status.Code(err))

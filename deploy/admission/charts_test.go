@@ -82,7 +82,7 @@ var nodeService = []string{
 	"restricted volume types", "runAsNonRoot != true", "runAsUser=0", "seLinuxOptions",
 }
 
-func TestPodsMeetTheirSecurityLevel(t *testing.T) {
+func TestPodsMeetTheSecurityStandard(t *testing.T) {
 	evaluator, err := podsecurity.NewEvaluator(podsecurity.DefaultChecks(), nil)
 	require.NoError(t, err)
 	for chart, docs := range rendered(t) {

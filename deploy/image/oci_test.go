@@ -53,7 +53,7 @@ func TestImageIsReproducible(t *testing.T) {
 }
 
 // GNU tar unpacks the archive into an OCI layout with correct digests, sizes and media types.
-func TestArchiveIsAnImageLayout(t *testing.T) {
+func TestArchiveIsAnOCIImageLayout(t *testing.T) {
 	digest, path := writeSample(t)
 	dir := t.TempDir()
 	out, err := exec.Command("tar", "-x", "-C", dir, "-f", path).CombinedOutput()

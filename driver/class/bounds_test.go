@@ -29,7 +29,7 @@ func TestNumbersOutOfBoundsAreRejected(t *testing.T) {
 	}
 }
 
-func TestContradictingTimesAreRejected(t *testing.T) {
+func TestContradictoryTimeoutsAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		loss, delay string
 		ok          bool

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestParse(t *testing.T) {
+func TestClassParametersAreParsed(t *testing.T) {
 	c, err := Parse(map[string]string{
 		"fsType": "xfs", "target": "t0", "lvstore": "lvs0", "thin": "false", "clearMethod": "write_zeroes", "csi.storage.k8s.io/pvc/name": "x",
 	}, nil)
@@ -55,7 +55,7 @@ func TestEncryptionParametersAreParsed(t *testing.T) {
 	}
 }
 
-func TestParseClearMethod(t *testing.T) {
+func TestClearMethodsAreParsed(t *testing.T) {
 	for value, want := range map[string]Clear{
 		"zeroes": ClearZeroes, "unmap": ClearZeroes, "write_zeroes": ClearWriteZeroes,
 		"unmap-may-expose-deleted-data": ClearUnmap, "none-exposes-deleted-data": ClearNone,
@@ -125,7 +125,7 @@ func TestNVMeOptionsAreParsed(t *testing.T) {
 	require.ErrorIs(t, err, ErrParameter, "a connection keeps its options")
 }
 
-func TestCheckSnapshot(t *testing.T) {
+func TestSnapshotParametersAreRejected(t *testing.T) {
 	require.NoError(t, CheckSnapshot(nil))
 	require.NoError(t, CheckSnapshot(map[string]string{"fsType": "ext4", "csi.storage.k8s.io/snapshotter-secret-name": "x"}))
 	err := CheckSnapshot(map[string]string{"fast": "yes"})

@@ -72,7 +72,7 @@ func TestKeysDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-func TestErrorIsShared(t *testing.T) {
+func TestErrorIsReturnedToAllCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group
 		failed := errors.New("failed")

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCheckConfig(t *testing.T) {
+func TestCheckConfigIsParsed(t *testing.T) {
 	for text, want := range map[string]time.Duration{``: time.Hour, `, "check": {}`: time.Hour, `, "check": {"interval": "5m"}`: 5 * time.Minute, `, "check": {"interval": "0"}`: 0} {
 		c, err := Parse([]byte(configWith("", "", text)))
 		require.NoError(t, err, text)

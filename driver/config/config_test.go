@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-func TestParseConfig(t *testing.T) {
+func TestConfigIsParsed(t *testing.T) {
 	// spdk-csi writes this key in lower case in its example, and capitalized in its Go code.
 	for _, nodes := range []string{"nodes", "Nodes"} {
 		c, err := Parse([]byte(`{"` + nodes + `": [{"name": "localhost", "rpcURL": "http://127.0.0.1:9009", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1"}]}`))
@@ -63,7 +63,7 @@ func TestInvalidConfigIsRejected(t *testing.T) {
 	}
 }
 
-func TestLoadConfig(t *testing.T) {
+func TestConfigIsLoaded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
 	t.Setenv(PathEnv, path)
 	_, err := Load()
@@ -86,7 +86,7 @@ func TestCAFileIsLoaded(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestCredentialsFile(t *testing.T) {
+func TestCredentialsFileIsFound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), SecretKey)
 	t.Setenv(CredentialsEnv, path)
 	_, err := CredentialsFile()

@@ -12,7 +12,7 @@ import (
 )
 
 // A call's secret cannot make the controller use the controller's own token.
-func TestSecretsOfCallsMustNotNameFiles(t *testing.T) {
+func TestCallSecretsMustNotNameFiles(t *testing.T) {
 	for _, entry := range []string{`"tokenFile": "/var/run/secrets/token"`, `"tokenFile": "token"`, `"certFile": "c", "keyFile": "k"`, `"token": "t", "certFile": "/c", "keyFile": "/k"`} {
 		_, err := Credentials(map[string]string{SecretKey: `{"rpcTokens": [{"name": "a", ` + entry + `}]}`}, "", "")
 		require.ErrorIs(t, err, request.ErrCredentials)
@@ -25,7 +25,7 @@ func TestSecretsOfCallsMustNotNameFiles(t *testing.T) {
 
 // Calls for a volume carry the Secret that was used to create it. If that Secret is changed to the
 // controller's own credentials, the calls continue to work.
-func TestSecretsOfCallsMayNameTheControllersFiles(t *testing.T) {
+func TestCallSecretsMayNameControllerFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret.json")
 	secret := func(entries string) map[string]string {
 		return map[string]string{SecretKey: `{"rpcTokens": [` + entries + `]}`}

@@ -17,7 +17,7 @@ func configWith(nodeA, nodeB, rest string) string {
 	return `{"nodes": [` + fmt.Sprintf(node, "a", nodeA) + "," + fmt.Sprintf(node, "b", nodeB) + "]" + rest + "}"
 }
 
-func TestPlacementConfig(t *testing.T) {
+func TestPlacementConfigIsParsed(t *testing.T) {
 	c, err := Parse([]byte(configWith("", "", "")))
 	require.NoError(t, err)
 	assert.Equal(t, placement.Choice{Candidates: 2, Margin: 1}, c.Placement.Choice())

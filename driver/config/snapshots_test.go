@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSnapshotConfig(t *testing.T) {
+func TestSnapshotConfigIsParsed(t *testing.T) {
 	parse := func(rest string) (*Config, error) {
 		return Parse([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://a", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]` + rest + `}`))
 	}

@@ -60,7 +60,7 @@ func TestNVMeOptionsOutOfBoundsAreRejected(t *testing.T) {
 		NVMeOptions{CtrlLossTimeout: time.Second, ReconnectDelay: time.Second, KeepAlive: time.Second, FastIOFail: time.Second, IOQueues: 1, QueueSize: 1}.values())
 }
 
-func TestNameAndPortBounds(t *testing.T) {
+func TestNamesAndPortsOutOfBoundsAreRejected(t *testing.T) {
 	const nqn, iqn = "nqn.2026-11.x:", "iqn.2026-11.x:"
 	for n, ok := range map[int]bool{222: true, 223: true, 224: false} {
 		assert.Equal(t, ok, validNQN(nqn+strings.Repeat("x", n-len(nqn))), n)

@@ -18,7 +18,7 @@ const (
 	iqn1  = "iqn.2016-06.io.spdk.csi:uuid:" + uuid1
 )
 
-func TestParseExport(t *testing.T) {
+func TestExportsAreParsed(t *testing.T) {
 	legacy := map[string]string{
 		"targetType": "TCP", "targetAddr": "192.168.1.100", "targetPort": "4420", "nqn": nqn1,
 		"model": uuid1, "lvolSize": "268435456", "lvstore": "lvs0", "storage.kubernetes.io/csiProvisionerIdentity": "x",
@@ -124,7 +124,7 @@ func FuzzParseExport(f *testing.F) {
 	})
 }
 
-func TestHostNamesStayTheSame(t *testing.T) {
+func TestHostNamesNeverChange(t *testing.T) {
 	// The derived names must never change: a release with other names would lock nodes out of their
 	// volumes.
 	assert.Equal(t, Host{
@@ -144,7 +144,7 @@ func TestHostNamesStayTheSame(t *testing.T) {
 	assert.NotEqual(t, HostOf("worker-2").Multipath(), h)
 }
 
-func TestNewChecksItsOptions(t *testing.T) {
+func TestInvalidConnectorOptionsAreRejected(t *testing.T) {
 	_, err := New(Host{}, Options{})
 	require.ErrorContains(t, err, "HostOf")
 	for _, o := range []NVMeOptions{

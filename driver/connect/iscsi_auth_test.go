@@ -39,7 +39,7 @@ node.conn[0].address = 127.0.0.1
 `
 
 // Passwords are written to the record that iscsiadm has created, and are never passed as arguments.
-func TestISCSIAuthenticates(t *testing.T) {
+func TestISCSIConnectAuthenticates(t *testing.T) {
 	for name, where := range map[string]string{
 		"Debian":       "etc/iscsi/nodes/" + iqn1 + "/127.0.0.1,PORT",
 		"others":       "var/lib/iscsi/nodes/" + iqn1 + "/127.0.0.1,PORT",
@@ -78,7 +78,7 @@ func TestISCSIAuthenticates(t *testing.T) {
 	}
 }
 
-func TestISCSIRefusesAuthentication(t *testing.T) {
+func TestISCSIConnectWithoutUsableKeysFails(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	e := k.export
 	e.Authentication = hostauth.CHAP

@@ -319,7 +319,7 @@ func TestISCSIDisconnectKeepsSharedSession(t *testing.T) {
 
 // If a target's LUNs cannot be listed, Disconnect keeps the session, because one of the LUNs may be
 // in use.
-func TestISCSIDisconnectRequiresTheLUNs(t *testing.T) {
+func TestISCSIDisconnectFailsIfLUNsAreUnknown(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
 	k.file("sys/class/iscsi_session/session1/device/target1:0:0", "not a directory")

@@ -12,7 +12,7 @@ import (
 
 // In a container, iscsiadm is a wrapper around the node's iscsiadm. If the node has no iscsiadm,
 // the error is the same as without the wrapper.
-func TestMissingISCSIAdmIsReportedWithAndWithoutAWrapper(t *testing.T) {
+func TestMissingISCSIAdmIsReported(t *testing.T) {
 	for name, script := range map[string]string{"no wrapper": "", "wrapper": "#!/bin/sh\nexec /usr/bin/env -i PATH=/nowhere iscsiadm \"$@\"\n"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -153,7 +153,7 @@ func requireTooSmall(t *testing.T, limit time.Duration, rescan func(ctx context.
 	require.ErrorContains(t, err, advice)
 }
 
-func TestLoopRefusesInvalidExports(t *testing.T) {
+func TestLoopRejectsInvalidExports(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
 	e := s.of(nqn1, uuid1)

@@ -39,7 +39,7 @@ func TestExportHidesKeys(t *testing.T) {
 	assert.NotContains(t, string(text), otherKey[10:20])
 }
 
-func TestNVMeAuthenticates(t *testing.T) {
+func TestNVMeConnectAuthenticates(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		k, c := newNVMeKernel(t, true)
 		k.file("dev/nvme-fabrics", "transport=%s,dhchap_secret=%s,dhchap_ctrl_secret=%s\n")

@@ -83,11 +83,11 @@ func TestNVMeConnectFailuresAreExplained(t *testing.T) {
 		{"host not allowed, another errno", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:refused"}, syscall.EINVAL, ErrRefused, "published to this node"},
 		{"keys", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:keys"}, syscall.EIO, ErrRefused, "in-band authentication"},
 		{"another status", Export{Transport: TCP, NQN: "nqn.2026-11.io.x:busy"}, syscall.EIO, ErrRefused, "0x181"},
-		{"error of the kernel", Export{Transport: TCP, NQN: nqn1}, syscall.EINVAL, ErrUnsupported, "nvme-tcp"},
+		{"kernel error", Export{Transport: TCP, NQN: nqn1}, syscall.EINVAL, ErrUnsupported, "nvme-tcp"},
 		{"refused by RDMA", Export{Transport: RDMA, NQN: nqn1}, syscall.EIO, ErrRefused, "kernel log"},
 		{"no listener", Export{Transport: TCP, NQN: nqn1}, syscall.ECONNREFUSED, ErrUnreachable, "whether the target is running"},
 		{"no permission", Export{Transport: TCP, NQN: nqn1}, &fs.PathError{Op: "open", Err: syscall.EACCES}, ErrUnsupported, "privileged"},
-		{"the listener is gone", Export{Transport: TCP, NQN: nqn1, Port: "1"}, syscall.EIO, ErrUnreachable, "own attempt failed too"},
+		{"listener removed", Export{Transport: TCP, NQN: nqn1, Port: "1"}, syscall.EIO, ErrUnreachable, "own attempt failed too"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k, c := newNVMeKernel(t, true)
@@ -106,7 +106,7 @@ func TestNVMeConnectFailuresAreExplained(t *testing.T) {
 	}
 }
 
-func TestProbeRefusesAServerThatIsNotNVMe(t *testing.T) {
+func TestProbeFailsForNonNVMeServers(t *testing.T) {
 	port := serveTCP(t, func(c net.Conn) {
 		c.Write(bytes.Repeat([]byte("HTTP/1.1 400 Bad Request\r\n"), 10))
 		io.Copy(io.Discard, c)

@@ -36,7 +36,7 @@ func TestNVMeIdentityIsVerified(t *testing.T) {
 	require.ErrorContains(t, err, "whether the host's /dev is mounted")
 }
 
-func TestChooseFindsTheNamespaceOfTheVolume(t *testing.T) {
+func TestNamespaceOfTheVolumeIsChosen(t *testing.T) {
 	one := []namespace{{"nvme0n1", uuid1, "m"}}
 	two := []namespace{{"nvme0n1", uuid1, "m"}, {"nvme0n2", uuid2, "m"}}
 	for _, tt := range []struct {
@@ -52,12 +52,12 @@ func TestChooseFindsTheNamespaceOfTheVolume(t *testing.T) {
 		{"UUID missing, model matches", Export{NSUUID: uuid2}, []namespace{{"nvme0n1", uuid1, uuid2}}, "", ErrNoNamespace},
 		{"none", Export{NSUUID: uuid1}, nil, "", ErrNoNamespace},
 		{"legacy, by UUID", Export{LegacyUUID: uuid1}, two, "nvme0n1", nil},
-		{"legacy, the only one, by model", Export{LegacyUUID: uuid1}, []namespace{{"nvme0n1", uuid2, uuid1}}, "nvme0n1", nil},
-		{"legacy, the only one, other model", Export{LegacyUUID: uuid1}, []namespace{{"nvme0n1", uuid2, "SPDK"}}, "", ErrNoNamespace},
-		{"legacy, of several", Export{LegacyUUID: "x"}, two, "", ErrNoNamespace},
-		{"nothing known, the only one", Export{}, one, "nvme0n1", nil},
-		{"nothing known, of several", Export{}, two, "", ErrAmbiguous},
-		{"nothing known, none", Export{}, nil, "", ErrNoNamespace},
+		{"legacy, one namespace, model matches", Export{LegacyUUID: uuid1}, []namespace{{"nvme0n1", uuid2, uuid1}}, "nvme0n1", nil},
+		{"legacy, one namespace, another model", Export{LegacyUUID: uuid1}, []namespace{{"nvme0n1", uuid2, "SPDK"}}, "", ErrNoNamespace},
+		{"legacy, several namespaces", Export{LegacyUUID: "x"}, two, "", ErrNoNamespace},
+		{"no UUID known, one namespace", Export{}, one, "nvme0n1", nil},
+		{"no UUID known, several namespaces", Export{}, two, "", ErrAmbiguous},
+		{"no UUID known, no namespace", Export{}, nil, "", ErrNoNamespace},
 		{"two paths as two devices", Export{NSUUID: uuid1}, []namespace{{"nvme0n1", uuid1, ""}, {"nvme1n1", uuid1, ""}}, "", ErrAmbiguous},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -104,7 +104,7 @@ func TestNVMeReleaseDisconnectsDeviceInUse(t *testing.T) {
 }
 
 func TestNVMeWaitsForTheDevice(t *testing.T) {
-	t.Run("for the namespace", func(t *testing.T) {
+	t.Run("namespace appears late", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.exchange = func(string) error {
 			k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
@@ -114,7 +114,7 @@ func TestNVMeWaitsForTheDevice(t *testing.T) {
 		_, err := c.Connect(t.Context(), export1)
 		require.NoError(t, err)
 	})
-	t.Run("and rescans if the namespace does not appear", func(t *testing.T) {
+	t.Run("namespace appears only after a rescan", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.exchange = func(string) error {
 			k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
@@ -128,7 +128,7 @@ func TestNVMeWaitsForTheDevice(t *testing.T) {
 		_, err := c.Connect(t.Context(), export1)
 		require.NoError(t, err)
 	})
-	t.Run("for the removal of an old controller", func(t *testing.T) {
+	t.Run("old controller is removed", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "deleting (no IO)", "127.0.0.1")
 		time.AfterFunc(50*time.Millisecond, func() { k.removeController("nvme0") })
@@ -141,14 +141,14 @@ func TestNVMeWaitsForTheDevice(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, k.root+"/dev/nvme1n1", d.Path)
 	})
-	t.Run("in vain for the removal of an old controller", func(t *testing.T) {
+	t.Run("old controller is never removed", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "deleting (no IO)", "127.0.0.1")
 		_, err := c.Connect(soon(t, 2*time.Second), export1)
 		require.ErrorIs(t, err, ErrTimeout)
 		require.ErrorContains(t, err, "nvme0 is deleting")
 	})
-	t.Run("for a reconnecting controller", func(t *testing.T) {
+	t.Run("controller is reconnecting", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
 		k.namespace(0, 0, 1, "uuid."+uuid1, gib)
@@ -161,7 +161,7 @@ func TestNVMeWaitsForTheDevice(t *testing.T) {
 		_, err = c.Connect(t.Context(), export1)
 		require.NoError(t, err)
 	})
-	t.Run("not for a controller that the kernel removed", func(t *testing.T) {
+	t.Run("kernel removes the controller", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
 		time.AfterFunc(50*time.Millisecond, func() { k.removeController("nvme0") })
@@ -189,7 +189,7 @@ func TestFailedNVMeConnectIsUndone(t *testing.T) {
 	assert.NotContains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
 }
 
-func TestNVMeAlreadyConnected(t *testing.T) {
+func TestNVMeConnectReusesExistingController(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.exchange = func(string) error { // another process created the controller first
 		k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")

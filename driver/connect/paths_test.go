@@ -61,10 +61,10 @@ func TestNVMeConnectsToSeveralAddresses(t *testing.T) {
 		again       []string // addresses that a repeated call tries
 	}{
 		{"all", true, "", both, "nvme0n1", nil},
-		{"one of two is down", true, first, both, "nvme0n1", both[:1]},
-		{"the other is down", true, second, both, "nvme0n1", both[1:]},
+		{"first address is down", true, first, both, "nvme0n1", both[:1]},
+		{"second address is down", true, second, both, "nvme0n1", both[1:]},
 		{"no multipath", false, "", both[:1], "nvme0n1", nil},
-		{"no multipath, the first is down", false, first, both, "nvme1n1", nil},
+		{"no multipath, first address is down", false, first, both, "nvme1n1", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k, c := newNVMeKernel(t, tt.multipath)

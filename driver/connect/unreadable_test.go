@@ -152,7 +152,7 @@ func TestOnlyHostsOfTheTargetAreScanned(t *testing.T) {
 
 // For volumes created by spdk-csi, only the lvol's UUID is known. A LUN with the serial number of
 // another lvol is rejected.
-func TestISCSIKeepsTheLegacyIdentity(t *testing.T) {
+func TestISCSIVerifiesLegacyVolumes(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
 	k.export.NSUUID, k.export.LegacyUUID = "", uuid1

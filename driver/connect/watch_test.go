@@ -44,15 +44,15 @@ func TestNVMePathsAreListed(t *testing.T) {
 		kind    error
 	}{
 		{"both", true, []string{"live", "live"}, uuid1, 2, 2, 0, nil},
-		{"one connecting", true, []string{"live", "connecting"}, uuid1, 1, 2, 0, nil},
-		{"one given up", true, []string{"live"}, uuid1, 1, 2, 1, nil},
-		{"one being removed", true, []string{"live", "deleting"}, uuid1, 1, 2, 1, nil},
-		{"none live", true, []string{"connecting", "resetting"}, uuid1, 0, 2, 0, nil},
+		{"one path connecting", true, []string{"live", "connecting"}, uuid1, 1, 2, 0, nil},
+		{"one path given up", true, []string{"live"}, uuid1, 1, 2, 1, nil},
+		{"one path being removed", true, []string{"live", "deleting"}, uuid1, 1, 2, 1, nil},
+		{"no live path", true, []string{"connecting", "resetting"}, uuid1, 0, 2, 0, nil},
 		{"none", true, nil, "", 0, 2, 2, ErrNotConnected},
 		{"another volume", true, []string{"live", "live"}, uuid2, 2, 2, 0, ErrNoNamespace},
 		{"no namespace", true, []string{"live", "live"}, "", 2, 2, 0, ErrNoNamespace},
 		{"no native multipath", false, []string{"live"}, uuid1, 1, 1, 0, nil},
-		{"no native multipath, none", false, nil, "", 0, 1, 1, ErrNotConnected},
+		{"no native multipath, no path", false, nil, "", 0, 1, 1, ErrNotConnected},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k, c := newNVMeKernel(t, tt.native)
@@ -99,7 +99,7 @@ func TestNVMePathsAreListed(t *testing.T) {
 
 // If a read hangs in the kernel, the call returns at its deadline, and no second read starts in the
 // meantime.
-func TestReadSizesAreLimited(t *testing.T) {
+func TestHangingReadsAreNotRepeated(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.attach(0, "4420", "live")
 	k.namespace(0, 0, 1, "uuid."+uuid1, gib)
@@ -140,7 +140,7 @@ func (k *nvmeKernel) restores(t *testing.T, ports []string, wwid string) {
 }
 
 func TestNVMeReconnectRestoresLostPaths(t *testing.T) {
-	t.Run("a path", func(t *testing.T) {
+	t.Run("missing path", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.native()
 		e := twoListeners(t)
@@ -155,7 +155,7 @@ func TestNVMeReconnectRestoresLostPaths(t *testing.T) {
 		require.NoError(t, c.Reconnect(t.Context(), e))
 		assert.Empty(t, k.log(), "nothing is missing")
 	})
-	t.Run("a path that leads to another volume", func(t *testing.T) {
+	t.Run("path to another volume", func(t *testing.T) {
 		for _, wwid := range []string{uuid2, ""} {
 			k, c := newNVMeKernel(t, true)
 			k.native()
@@ -180,7 +180,7 @@ func TestNVMeReconnectRestoresLostPaths(t *testing.T) {
 			assert.Equal(t, "nvme0", p.All[0].Name, "the path in use stays")
 		}
 	})
-	t.Run("not beside another volume", func(t *testing.T) {
+	t.Run("other volume in the subsystem", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.native()
 		e := twoListeners(t)
@@ -189,7 +189,7 @@ func TestNVMeReconnectRestoresLostPaths(t *testing.T) {
 		require.ErrorIs(t, c.Reconnect(t.Context(), e), ErrNoNamespace)
 		assert.Empty(t, k.log())
 	})
-	t.Run("not to an address that does not respond", func(t *testing.T) {
+	t.Run("address does not respond", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.native()
 		e := twoListeners(t)
@@ -201,7 +201,7 @@ func TestNVMeReconnectRestoresLostPaths(t *testing.T) {
 		require.ErrorContains(t, err, e.More[0].Port)
 		assert.Empty(t, k.log())
 	})
-	t.Run("no second device", func(t *testing.T) {
+	t.Run("no native multipath", func(t *testing.T) {
 		k, c := newNVMeKernel(t, false)
 		e := twoListeners(t)
 		k.attach(0, e.Port, "live")
@@ -209,7 +209,7 @@ func TestNVMeReconnectRestoresLostPaths(t *testing.T) {
 		require.NoError(t, c.Reconnect(t.Context(), e))
 		assert.Empty(t, k.log(), "without native multipath, a second controller is a second device")
 	})
-	t.Run("a device", func(t *testing.T) {
+	t.Run("missing device", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.native()
 		e := twoListeners(t)
@@ -223,7 +223,7 @@ func TestNVMeReconnectRestoresLostPaths(t *testing.T) {
 		assert.Len(t, k.log(), 1, "the kernel connects only to the address that answers")
 		assert.Equal(t, uuid1, p.Device.UUID)
 	})
-	t.Run("a device that is another volume's", func(t *testing.T) {
+	t.Run("device of another volume", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.native()
 		e := twoListeners(t)
@@ -234,7 +234,7 @@ func TestNVMeReconnectRestoresLostPaths(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, p.All, "removed again")
 	})
-	t.Run("nothing answers", func(t *testing.T) {
+	t.Run("no address responds", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		e := export1
 		e.Port = closedPort(t)
@@ -278,7 +278,7 @@ func TestISCSIReconnectRestoresTheSession(t *testing.T) {
 	assert.Empty(t, k.commands())
 }
 
-func TestLoopReconnect(t *testing.T) {
+func TestLoopReconnectRestoresTheDevice(t *testing.T) {
 	s := newSimulation(t)
 	e := s.of(nqn1, uuid1)
 	c := loopConnector(t, e)

@@ -175,7 +175,7 @@ func source(s *csi.VolumeContentSource) func(*csi.CreateVolumeRequest) {
 }
 
 // Volume names, ids and contexts are the same as those of spdk-csi.
-func TestVolumesMatchThoseOfSpdkCSI(t *testing.T) {
+func TestVolumesAreCompatibleWithSpdkCSI(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	req := b.request("pvc-1", 5*mib)
 	req.Parameters = map[string]string{"fsType": "ext4", "csi.storage.k8s.io/pvc/name": "mine", "csi.storage.k8s.io/provisioner-secret-name": "x"}
@@ -214,7 +214,7 @@ func TestInvalidIDsAreRejected(t *testing.T) {
 	}
 }
 
-func TestExpandVolume(t *testing.T) {
+func TestVolumeIsExpanded(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	req := &csi.ControllerExpandVolumeRequest{VolumeId: v.GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: 5 * mib}, Secrets: b.secrets}
@@ -268,7 +268,7 @@ func TestVolumeCapabilitiesAreValidated(t *testing.T) {
 	assert.Contains(t, resp.GetMessage(), "MULTI_NODE_MULTI_WRITER")
 }
 
-func TestEachVolumeHasOneCallAtATime(t *testing.T) {
+func TestConcurrentCallsForOneVolumeAreAborted(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	id, _ := request.ParseVolumeID(v.GetVolumeId())
@@ -284,7 +284,7 @@ func TestEachVolumeHasOneCallAtATime(t *testing.T) {
 	require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
 }
 
-func TestConnectionsArePerCredential(t *testing.T) {
+func TestEachCredentialHasItsOwnConnections(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	for range 3 {
 		b.create(t, "pvc-1", 4*mib)

@@ -7,7 +7,7 @@ import (
 )
 
 // The methods below forward each call to the [Controller] with the current configuration.
-// TestReloadingServesEveryCall checks that no method is missing.
+// TestReloadingForwardsEveryCall checks that no method is missing.
 
 func (r *Reloading) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	return r.current.Load().ControllerExpandVolume(ctx, req)

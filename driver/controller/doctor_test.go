@@ -91,10 +91,10 @@ func TestCallsInFlightAreNotReported(t *testing.T) {
 // atomicCalls lists the calls that leave nothing behind, regardless of which RPC is interrupted.
 var atomicCalls = []string{"create", "create thick, limited", "expand", "modify", "snapshot", "delete a snapshot"}
 
-// TestDoctorRepairsWhatCrashesLeave kills the controller after every RPC of CSI calls that make
+// TestDoctorRepairsCrashLeftovers kills the controller after every RPC of CSI calls that make
 // several changes, and repairs what is left behind. After the repair, a retry of the call must
 // succeed, and in the end, nothing may be left behind.
-func TestDoctorRepairsWhatCrashesLeave(t *testing.T) {
+func TestDoctorRepairsCrashLeftovers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

@@ -65,7 +65,7 @@ func memberIDsOf(g *csi.VolumeGroupSnapshot) (ids []string) {
 	return ids
 }
 
-func TestGroupSnapshots(t *testing.T) {
+func TestGroupSnapshotsAreTakenAndDeleted(t *testing.T) {
 	sim := newSimTarget(t, "t0", "lvs0", "lvs1")
 	sim.freezes = true
 	b := newTestController(t, sim, newSimTarget(t, "t1", "lvs0"))
@@ -160,7 +160,7 @@ func TestGroupSnapshots(t *testing.T) {
 	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 }
 
-func TestGroupSnapshotsOfSeveralTargets(t *testing.T) {
+func TestGroupSnapshotsSpanSeveralTargets(t *testing.T) {
 	sims := []*simTarget{newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"), newSimTarget(t, "t2", "lvs0")}
 	for _, s := range sims {
 		s.freezes = true

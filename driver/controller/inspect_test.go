@@ -17,7 +17,7 @@ import (
 
 // If a move has locked a volume, Inspect reports the copy that the move is making, over both
 // transports. A lock without listeners is still a lock.
-func TestInspectShowsTheCopyOfAMove(t *testing.T) {
+func TestInspectReportsTheCopyOfAMove(t *testing.T) {
 	for _, transport := range []string{"nvme-tcp", "iscsi"} {
 		t.Run(transport, func(t *testing.T) {
 			target := newSimTarget(t, "t0", "lvs0")

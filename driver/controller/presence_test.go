@@ -66,7 +66,7 @@ func TestDetachedStoreIsUnavailable(t *testing.T) {
 
 // CreateVolume calls every target. Even with a hundred targets and two credentials for each, the
 // controller keeps all connections.
-func TestHundredTargetsKeepTheirClients(t *testing.T) {
+func TestClientsOfManyTargetsAreKept(t *testing.T) {
 	var c config.Config
 	var names []string
 	for i := range 100 {

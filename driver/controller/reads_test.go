@@ -28,7 +28,7 @@ func onlyTarget(all inventory.Inventory, err error) error {
 
 // A read-only call fails if the target fails any of its RPCs. An incomplete response would mislead
 // operators and backups.
-func TestReadsFailWithTheirTarget(t *testing.T) {
+func TestReadsFailIfTheirTargetFails(t *testing.T) {
 	sim := newSimTarget(t, "t0", "lvs0")
 	sim.freezes = true
 	sim.changes = func(spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error) {

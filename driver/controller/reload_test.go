@@ -169,7 +169,7 @@ func TestReloadsAndCallsRunConcurrently(t *testing.T) {
 }
 
 // Reloading forwards exactly the calls that Controller implements.
-func TestReloadingServesEveryCall(t *testing.T) {
+func TestReloadingForwardsEveryCall(t *testing.T) {
 	// An empty service panics in the calls that it implements, and returns Unimplemented for all
 	// other calls.
 	implements := func(service any, method string) (implemented bool) {
@@ -193,7 +193,7 @@ func TestReloadingServesEveryCall(t *testing.T) {
 }
 
 // Calls that stream their responses also use the current configuration.
-func TestReloadingServesStreams(t *testing.T) {
+func TestReloadingForwardsStreams(t *testing.T) {
 	r := newReloadingController(t, configOf(config.Placement{}, newSimTarget(t, "t0", "lvs0")))
 	for name, err := range map[string]error{
 		"allocated": r.GetMetadataAllocated(&csi.GetMetadataAllocatedRequest{}, nil),

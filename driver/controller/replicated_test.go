@@ -154,7 +154,7 @@ func TestReplicasRequireNVMe(t *testing.T) {
 
 // If only one replica is created, a repeated call creates the missing replica in the lvstore chosen
 // by the first call. A creation that is undone leaves nothing behind.
-func TestReplicasAreBothCreated(t *testing.T) {
+func TestBothReplicasAreCreated(t *testing.T) {
 	b := newReplicatedController(t)
 	up := b.targets[1].down()
 	_, err := b.createFrom(t.Context(), b.request("pvc-1", 9*mib))
@@ -283,7 +283,7 @@ func TestReplacedReplicaIsRefused(t *testing.T) {
 
 // The server with the second most space limits the capacity for replicated volumes. A volume of the
 // reported maximum size can be created; a larger volume cannot.
-func TestCapacityForReplicatedVolumes(t *testing.T) {
+func TestReplicatedVolumeCapacityIsReported(t *testing.T) {
 	b := newReplicatedController(t)
 	ctx := t.Context()
 	req := b.request("plain", 100*mib)
@@ -320,7 +320,7 @@ func TestCapacityForReplicatedVolumes(t *testing.T) {
 
 // If the lvstore of a replica has become too small, the creation is undone, and a repeated call
 // chooses other lvstores.
-func TestReplicaWithoutRoomUndoesTheCreation(t *testing.T) {
+func TestCreationIsUndoneIfAReplicaDoesNotFit(t *testing.T) {
 	b := newReplicatedController(t)
 	b.targets[1].mu.Lock()
 	b.targets[1].instead = map[string]func(){"bdev_lvol_create": func() {}}

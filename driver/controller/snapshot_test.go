@@ -21,7 +21,7 @@ func (b *testController) snapshot(t *testing.T, name string, of *csi.Volume) *cs
 	return resp.GetSnapshot()
 }
 
-func TestSnapshots(t *testing.T) {
+func TestSnapshotsAreTakenAndDeleted(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	in := func(target, name string) *csi.Volume {
 		req := b.request(name, 4*mib)
@@ -80,7 +80,7 @@ func TestSnapshots(t *testing.T) {
 	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 }
 
-func TestThickClonesAndOtherStoresAreRefused(t *testing.T) {
+func TestUnsuitableCloneClassesAreRejected(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"))
 	req := b.request("pvc-1", 4*mib)
 	req.Parameters = map[string]string{"lvstore": "lvs0"}

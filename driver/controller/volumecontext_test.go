@@ -85,7 +85,7 @@ func TestPublishContextHasAllAddresses(t *testing.T) {
 
 // CreateVolume checks mkfs options before it creates a volume. The options must be valid for the
 // file system that Kubernetes or the class specifies.
-func TestFilesystemOptionsAreCheckedFirst(t *testing.T) {
+func TestFilesystemOptionsAreCheckedBeforeCreation(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	create := func(name, fsType string, parameters map[string]string) (*csi.CreateVolumeResponse, error) {
 		c := drivertest.Writer()

@@ -186,7 +186,7 @@ func TestDuplicateVolumesAreFound(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "t1:lvs0/"+name+".used (")
 }
 
-func TestListOfVolumesIsParsed(t *testing.T) {
+func TestVolumeListIsParsed(t *testing.T) {
 	id := "t0:" + uuid.NewString()
 	lines, err := doctor.ParseKnown(fmt.Appendf(nil, "# volumes\n\n %s \n", id), "csi.spdk.io")
 	require.NoError(t, err)

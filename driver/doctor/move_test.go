@@ -14,7 +14,7 @@ import (
 
 // Doctor recognizes the objects that spdk-csi move leaves behind, and reports the commands that
 // finish or abandon the move.
-func TestLeftoversOfMovesAreNamed(t *testing.T) {
+func TestMoveLeftoversAreIdentified(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	var c cluster
 	original := f.create(t, "pvc-original")

@@ -36,13 +36,13 @@ type wrong struct {
 }
 
 var wrongs = []wrong{
-	{name: "export of a volume that is gone", kind: doctor.LeakedExport, says: "does not exist", make: func(t *testing.T, f *fixture) []string {
+	{name: "export of a deleted volume", kind: doctor.LeakedExport, says: "does not exist", make: func(t *testing.T, f *fixture) []string {
 		v := f.create(t, "gone")
 		f.publish(t, v, "n1")
 		f.deleteLvol(t, v.UUID)
 		return []string{export.NQN(v.UUID)}
 	}},
-	{name: "the same over iSCSI", over: export.ISCSI, kind: doctor.LeakedExport, says: "does not exist", make: func(t *testing.T, f *fixture) []string {
+	{name: "export of a deleted volume over iSCSI", over: export.ISCSI, kind: doctor.LeakedExport, says: "does not exist", make: func(t *testing.T, f *fixture) []string {
 		v := f.create(t, "gone")
 		f.publish(t, v, "n8")
 		f.deleteLvol(t, v.UUID)
@@ -63,7 +63,7 @@ var wrongs = []wrong{
 		drivertest.LegacyExport(t, f.rpc, f.Config.Config, f.create(t, "legacy").UUID)
 		return nil
 	}},
-	{name: "export of something else", kind: doctor.Broken, says: "disk-foreign", make: func(t *testing.T, f *fixture) []string {
+	{name: "export of another bdev", kind: doctor.Broken, says: "disk-foreign", make: func(t *testing.T, f *fixture) []string {
 		_, err := f.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-foreign"), NumBlocks: 1024, BlockSize: 4096})
 		require.NoError(t, err)
 		v := f.create(t, "taken")
@@ -95,11 +95,11 @@ var wrongs = []wrong{
 		require.NoError(t, err)
 		return []string{"lvol lvs0/helper."}
 	}},
-	{name: "initiator group that nothing uses", over: export.ISCSI, kind: doctor.LeakedGroup, says: "no iSCSI target", make: func(t *testing.T, f *fixture) []string {
+	{name: "unused initiator group", over: export.ISCSI, kind: doctor.LeakedGroup, says: "no iSCSI target", make: func(t *testing.T, f *fixture) []string {
 		require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 2000, Initiators: []string{drivertest.Host("n9").IQN}, Netmasks: []string{"ANY"}}))
 		return []string{drivertest.Host("n9").IQN}
 	}},
-	{name: "key that no host uses", kind: doctor.LeakedKey, says: "no host authenticates with it", make: func(t *testing.T, f *fixture) []string {
+	{name: "unused key", kind: doctor.LeakedKey, says: "no host authenticates with it", make: func(t *testing.T, f *fixture) []string {
 		name := hostauth.NewSecret(secretKey).Name()
 		err := f.rpc.SpdkgateKeyAdd(t.Context(), spdkrpc.SpdkgateKeyAddParams{Name: "csi-" + name, Secret: secretKey})
 		if errors.Is(err, spdkrpc.MethodNotFound) {
@@ -109,7 +109,7 @@ var wrongs = []wrong{
 		require.NoError(t, f.rpc.SpdkgateKeyAdd(t.Context(), spdkrpc.SpdkgateKeyAddParams{Name: "csi-admin", Secret: secretKey}))
 		return []string{name}
 	}},
-	{name: "authentication group that no target node has", over: export.ISCSI, kind: doctor.LeakedKey, says: "no host authenticates with it", make: func(t *testing.T, f *fixture) []string {
+	{name: "unused authentication group", over: export.ISCSI, kind: doctor.LeakedKey, says: "no host authenticates with it", make: func(t *testing.T, f *fixture) []string {
 		for _, tag := range []int32{7, 1<<30 + 5} { // an administrator created the first group
 			require.NoError(t, f.rpc.ISCSICreateAuthGroup(t.Context(), spdkrpc.ISCSICreateAuthGroupParams{Tag: tag, Secrets: []spdkrpc.ISCSIAuthSecret{{User: "u", Secret: "correct-horse-1"}, {User: "spdkgate volume x", Secret: "nobody-knows-it"}}}))
 		}
@@ -118,17 +118,17 @@ var wrongs = []wrong{
 		})
 		return []string{"auth group 1073741829"}
 	}},
-	{name: "claim of a portal group", over: export.ISCSI, kind: doctor.HalfMade, says: "claims", make: func(t *testing.T, f *fixture) []string {
+	{name: "leftover claim to a portal group", over: export.ISCSI, kind: doctor.HalfMade, says: "claims", make: func(t *testing.T, f *fixture) []string {
 		require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 999, Initiators: []string{"iqn.2026-11.io.spdkgate:portal-group:x"}, Netmasks: []string{"ANY"}}))
 		return nil
 	}},
-	{name: "volume of one name before and after use", kind: doctor.Duplicate, says: "lvs0/twice.used", make: func(t *testing.T, f *fixture) []string {
+	{name: "two volumes, one with the name after use", kind: doctor.Duplicate, says: "lvs0/twice.used", make: func(t *testing.T, f *fixture) []string {
 		f.create(t, "twice")
 		_, err := f.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "twice.used", LvsName: new("lvs0"), SizeInMiB: 4})
 		require.NoError(t, err)
 		return nil
 	}},
-	{name: "two snapshots of one name", kind: doctor.Duplicate, says: "more than once", make: func(t *testing.T, f *fixture) []string {
+	{name: "two snapshots with one requested name", kind: doctor.Duplicate, says: "more than once", make: func(t *testing.T, f *fixture) []string {
 		v := f.create(t, "source")
 		snap, err := f.Snapshot(t.Context(), "s", v.UUID)
 		require.NoError(t, err)
@@ -137,7 +137,7 @@ var wrongs = []wrong{
 		require.NoError(t, err)
 		return nil
 	}},
-	{name: "group snapshot without one of its members", kind: doctor.HalfMade, says: "only 1 of its 2 snapshots exist", make: func(t *testing.T, f *fixture) []string {
+	{name: "group snapshot with a missing member", kind: doctor.HalfMade, says: "only 1 of its 2 snapshots exist", make: func(t *testing.T, f *fixture) []string {
 		v := f.create(t, "source")
 		_, err := f.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: "snap.abcdefghijkl." + strings.ReplaceAll(v.UUID, "-", "") + ".00000001xyzb"})
 		require.NoError(t, err)
@@ -184,15 +184,15 @@ var wrongs = []wrong{
 		f.info = &spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(true)}
 		return nil
 	}},
-	{name: "proxy that does not know whether the target examines volumes", kind: doctor.Loads, says: "it is unknown whether", make: func(_ *testing.T, f *fixture) []string {
+	{name: "proxy without information on examination", kind: doctor.Loads, says: "it is unknown whether", make: func(_ *testing.T, f *fixture) []string {
 		f.info = &spdkrpc.ProxyTargetInfo{}
 		return nil
 	}},
-	{name: "proxy that is too old to know", kind: doctor.Loads, says: "upgrade spdk-proxy", make: func(_ *testing.T, f *fixture) []string {
+	{name: "proxy too old to report examination", kind: doctor.Loads, says: "upgrade spdk-proxy", make: func(_ *testing.T, f *fixture) []string {
 		f.info = nil
 		return nil
 	}},
-	{name: "volume that SPDK dropped", kind: doctor.Dropped, says: "lvstore lvs0", make: func(t *testing.T, f *fixture) []string {
+	{name: "volume dropped by SPDK", kind: doctor.Dropped, says: "lvstore lvs0", make: func(t *testing.T, f *fixture) []string {
 		simulatedOnly(t)
 		v := f.create(t, "busy")
 		require.NoError(t, f.rpc.BdevLvolInflate(t.Context(), spdkrpc.BdevLvolInflateParams{Name: v.UUID}))
@@ -200,7 +200,7 @@ var wrongs = []wrong{
 		require.Error(t, f.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: v.UUID}))
 		return nil
 	}},
-	{name: "lvstore that is not loaded", kind: doctor.StoreMissing, says: "lvs9", make: func(t *testing.T, f *fixture) []string {
+	{name: "unloaded lvstore", kind: doctor.StoreMissing, says: "lvs9", make: func(t *testing.T, f *fixture) []string {
 		f.Service = f.service(export.TCP, "lvs0", "lvs9")
 		return nil
 	}},
@@ -271,7 +271,7 @@ func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 }
 
 // Doctor reports an unresponsive target as a finding, and still reads the other targets.
-func TestUnreachableTargetIsAFinding(t *testing.T) {
+func TestUnreachableTargetIsReported(t *testing.T) {
 	simulatedOnly(t)
 	up, down := newFixture(t, export.TCP), newFixture(t, export.TCP)
 	require.NoError(t, up.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))

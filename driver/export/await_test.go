@@ -75,7 +75,7 @@ func TestChangesByOtherCallsAreAwaited(t *testing.T) {
 		"withdraw":                     {before: []call{admitN1}, do: withdrawN1},
 		"withdraw again":               {do: withdrawN1, awaits: true},
 		"withdraw, response lost":      {before: []call{admitN1}, do: withdrawN1, lost: "nvmf_delete_subsystem", awaits: true},
-		"withdraw one of two":          {before: []call{shareWith(n1), shareWith(n2)}, do: withdrawN1, awaits: true},
+		"withdraw one of two hosts":    {before: []call{shareWith(n1), shareWith(n2)}, do: withdrawN1, awaits: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, export.TCP, "")

@@ -176,7 +176,7 @@ func TestMissingLUNIsAddedAgain(t *testing.T) {
 
 // If a subsystem is created between two reads, the call reports that the volume is busy instead of
 // returning an SPDK error.
-func TestSubsystemIsCreatedWhileItsHostsAreListed(t *testing.T) {
+func TestConcurrentlyCreatedSubsystemIsReportedAsBusy(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id := f.bdev(t)
 	require.NoError(t, admit(t.Context(), f.Service, id, drivertest.Host("n1")))

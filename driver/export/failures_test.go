@@ -71,7 +71,7 @@ func operationsThatMayFail(t *testing.T) []faultyOperation {
 			admitted(volumeV)(t, f)
 			f.unmap(t, volumeV)
 		}, do: admitting(volumeV, n1)},
-		{name: "admit to a target node that any initiator may use", only: export.ISCSI, prepare: func(t *testing.T, f *fixture) {
+		{name: "admit to a target node open to any initiator", only: export.ISCSI, prepare: func(t *testing.T, f *fixture) {
 			admitted(volumeV)(t, f)
 			require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 7, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
 			open := spdkrpc.ISCSIPGIGMap{PGTag: f.portalGroups(t)[0].Tag, IGTag: 7}
@@ -91,23 +91,23 @@ func operationsThatMayFail(t *testing.T) []faultyOperation {
 			require.NoError(t, err)
 		}, do: func(c ctx, s service) (any, error) { return s.Share(c, volumeV, n1, mayExport) }},
 		{name: "withdraw", prepare: admitted(volumeV), do: func(c ctx, s service) (any, error) { return nil, s.Withdraw(c, volumeV, &n1) }},
-		{name: "withdraw one of two", only: export.TCP, prepare: shared, do: func(c ctx, s service) (any, error) { return nil, s.Withdraw(c, volumeV, &n1) }},
+		{name: "withdraw one of two hosts", only: export.TCP, prepare: shared, do: func(c ctx, s service) (any, error) { return nil, s.Withdraw(c, volumeV, &n1) }},
 		{name: "withdraw all", leaves: true, prepare: admitted(volumeV), do: func(c ctx, s service) (any, error) { return nil, s.Withdraw(c, volumeV, nil) }},
-		{name: "withdraw all of two", only: export.TCP, prepare: shared, do: func(c ctx, s service) (any, error) { return nil, s.Withdraw(c, volumeV, nil) }},
-		{name: "withdraw what is not exported", do: func(c ctx, s service) (any, error) { return nil, s.Withdraw(c, volumeV, &n1) }},
+		{name: "withdraw both hosts", only: export.TCP, prepare: shared, do: func(c ctx, s service) (any, error) { return nil, s.Withdraw(c, volumeV, nil) }},
+		{name: "withdraw without an export", do: func(c ctx, s service) (any, error) { return nil, s.Withdraw(c, volumeV, &n1) }},
 		{name: "remove an unused export", only: export.TCP, prepare: func(t *testing.T, f *fixture) {
 			admitted(volumeV)(t, f)
 			for _, host := range []string{n1.NQN, n1.Multipath} {
 				require.NoError(t, f.rpc.NVMfSubsystemRemoveHost(t.Context(), spdkrpc.NVMfSubsystemRemoveHostParams{NQN: export.NQN(volumeV), Host: host}))
 			}
 		}, do: func(c ctx, s service) (any, error) { return nil, s.RemoveUnused(c, volumeV) }},
-		{name: "remove an unused export", only: export.ISCSI, prepare: func(t *testing.T, f *fixture) {
+		{name: "remove an unused iSCSI export", only: export.ISCSI, prepare: func(t *testing.T, f *fixture) {
 			admitted(volumeV)(t, f)
 			f.unmap(t, volumeV)
 		}, do: func(c ctx, s service) (any, error) { return nil, s.RemoveUnused(c, volumeV) }},
 		{name: "unfence", prepare: fenced, do: func(c ctx, s service) (any, error) { _, err := s.Unfence(c, n1, false); return nil, err }},
-		{name: "dry run of fencing", prepare: admitted(volumeV, volumeW), do: func(c ctx, s service) (any, error) { return s.Fence(c, n1, "n1", true) }},
-		{name: "dry run of unfencing", prepare: fenced, do: func(c ctx, s service) (any, error) { return s.Unfence(c, n1, true) }},
+		{name: "fencing dry run", prepare: admitted(volumeV, volumeW), do: func(c ctx, s service) (any, error) { return s.Fence(c, n1, "n1", true) }},
+		{name: "unfencing dry run", prepare: fenced, do: func(c ctx, s service) (any, error) { return s.Unfence(c, n1, true) }},
 		{name: "exists", prepare: admitted(volumeV), do: func(c ctx, s service) (any, error) { return s.Exists(c, volumeV) }},
 		{name: "does not exist", do: func(c ctx, s service) (any, error) { return s.Exists(c, volumeV) }},
 		{name: "hosts", prepare: admitted(volumeV), do: func(c ctx, s service) (any, error) { return s.Hosts(c, []string{volumeV, volumeW}) }},

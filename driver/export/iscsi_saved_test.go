@@ -116,7 +116,7 @@ func TestWithdrawnTargetNodeIsRemovedFromSavedConfiguration(t *testing.T) {
 
 // A missing target node needs its initiator group at the next start, even though no target node on
 // the target refers to the group.
-func TestGroupOfMissingTargetNodeIsKept(t *testing.T) {
+func TestInitiatorGroupOfMissingTargetNodeIsKept(t *testing.T) {
 	f, n1 := newFixture(t, export.ISCSI, ""), drivertest.Host("n1")
 	id := f.bdev(t)
 	require.NoError(t, admit(t.Context(), f.Service, id, n1))

@@ -117,7 +117,7 @@ func TestAbandonedClaimIsRemoved(t *testing.T) {
 
 // If any call fails while an abandoned claim is being replaced, the error contains that failure,
 // and the next export succeeds.
-func TestReplacementOfAnAbandonedClaimFails(t *testing.T) {
+func TestFailedClaimReplacementIsReported(t *testing.T) {
 	for n, done := 1, false; !done; n++ {
 		t.Run(fmt.Sprint("call ", n), func(t *testing.T) {
 			f := newFixture(t, export.ISCSI, "")

@@ -95,7 +95,7 @@ func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 
 // If an interrupted call left behind a subsystem that was created for several hosts but admits
 // none, an exclusive export replaces that subsystem, and vice versa.
-func TestLeftoverSubsystemOfTheOtherKindIsReplaced(t *testing.T) {
+func TestLeftoverSubsystemIsReplaced(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
 	interrupted := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_host", Before: func(context.Context, any) error {

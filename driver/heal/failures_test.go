@@ -75,7 +75,7 @@ func TestUnreachableServerIsNamedIfTheStartFails(t *testing.T) {
 }
 
 // A call waits while another call is using the mirror, until its context ends.
-func TestCallsOfOneVolumeWaitForEachOther(t *testing.T) {
+func TestConcurrentCallsForAVolumeWait(t *testing.T) {
 	f := staged(t)
 	f.volumes["volume"].busy <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -101,7 +101,7 @@ func TestConnectWaitsForTheDevice(t *testing.T) {
 }
 
 // Every call refuses a volume with an impossible description.
-func TestImpossibleVolumesAreRefused(t *testing.T) {
+func TestImpossibleVolumesAreRejected(t *testing.T) {
 	for name, change := range map[string]func(r *Replica){
 		"number":       func(r *Replica) { r.ID = 3 },
 		"same number":  func(r *Replica) { r.ID = 0 },

@@ -207,7 +207,7 @@ func staged(t *testing.T) *fake {
 
 // When a server dies, its replica is dropped after the grace period. When the server returns, the
 // replica is rebuilt.
-func TestReplicaOfAReturningServerIsRebuilt(t *testing.T) {
+func TestReplicaIsRebuiltWhenItsServerReturns(t *testing.T) {
 	f := staged(t)
 	f.noAPI = true
 	assert.Empty(t, f.round(t, time.Second), "a complete volume needs no API server")

@@ -12,7 +12,7 @@ import (
 )
 
 // The names of the node of a move identify the copy. The names of all other nodes identify no copy.
-func TestHostOfAMoveNamesTheCopy(t *testing.T) {
+func TestMoveHostIdentifiesTheCopy(t *testing.T) {
 	const original = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 	for range 100 {
 		copied := uuid.NewString()

@@ -78,7 +78,7 @@ func TestSendDistinguishesErrors(t *testing.T) {
 	}
 }
 
-func TestSend(t *testing.T) {
+func TestSendReturnsTheResponse(t *testing.T) {
 	a := newAPI(t)
 	for _, status := range []int{http.StatusOK, http.StatusCreated, http.StatusAccepted} {
 		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -96,7 +96,7 @@ func TestDrainHookStopsAfterItsTimeout(t *testing.T) {
 }
 
 // The time limit applies even while it is unknown whether the node is being drained.
-func TestHookEndsWhileDrainStateIsUnknown(t *testing.T) {
+func TestDrainHookTimesOutInUnknownState(t *testing.T) {
 	a := newAPI(t)
 	a.status = http.StatusServiceUnavailable
 	ctx, end := context.WithCancel(t.Context())

@@ -92,7 +92,7 @@ func TestTaintAddedLaterIsRemoved(t *testing.T) {
 }
 
 // When ctx ends, Run returns, regardless of whether it is waiting or making a call.
-func TestTaintRemovalStopsWithTheProcess(t *testing.T) {
+func TestTaintRemovalStopsWhenCanceled(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
 	a.set("spec", "taints", "["+ours+"]")

@@ -121,7 +121,7 @@ func TestUnreadableMappingsAreReported(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestMappingRequests(t *testing.T) {
+func TestMappingRequestErrorsAreConverted(t *testing.T) {
 	k, f := newFakeKernel(t)
 	require.NoError(t, k.check())
 	require.NoError(t, k.resume("vol"))

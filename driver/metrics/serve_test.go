@@ -30,7 +30,7 @@ func TestMetricsRequireATokenOrALoopbackAddress(t *testing.T) {
 	}
 }
 
-func TestMetricsToken(t *testing.T) {
+func TestMetricsRequireTheCurrentToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("first\n"), 0o600))
 	var log bytes.Buffer

@@ -315,7 +315,7 @@ func healed(ctx context.Context, w *world, m *Mirror) error {
 
 // The status lists the replicas with failed I/O. The device that replaces a missing replica always
 // fails.
-func TestStatusNamesFailedReplicas(t *testing.T) {
+func TestStatusListsFailedReplicas(t *testing.T) {
 	for health, want := range map[string]replica.Set{"AA": 0, "DA": setA, "AD": setB, "DD": both} {
 		w, m := started(t)
 		w.mapped[mirrorDevice].health = health

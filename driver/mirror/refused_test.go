@@ -41,7 +41,7 @@ func TestStartFailsClosed(t *testing.T) {
 			s.Volume, s.Size = testID, testSize/2
 			put(t, w.disk(1), s)
 		}, ErrWait, "records a volume of 33554432 bytes"},
-		{"the only current replica missing", func(t *testing.T, w *world) {
+		{"the only current replica is missing", func(t *testing.T, w *world) {
 			use(t, w, func(m *Mirror) { require.NoError(t, m.Drop(t.Context(), 1)) })
 			w.disk(0).gone = true
 		}, ErrWait, "replica 0"},
@@ -53,18 +53,18 @@ func TestStartFailsClosed(t *testing.T) {
 				put(t, w.disk(replica.ID(id)), s)
 			}
 		}, ErrRefused, "each replica records"},
-		{"a listed replica has become blank", func(t *testing.T, w *world) {
+		{"a listed replica is blank", func(t *testing.T, w *world) {
 			use(t, w, func(*Mirror) {})
 			clear(w.disk(0).parts[:])
 		}, ErrRefused, "replica 0"},
-		{"a superblock of a later epoch", func(t *testing.T, w *world) {
+		{"superblock with a later epoch", func(t *testing.T, w *world) {
 			use(t, w, func(*Mirror) {})
 			s, _ := w.superblock(0)
 			s.Epoch = 9
 			put(t, w.disk(0), s)
 		}, ErrRefused, "later epoch"},
 		{"three replicas", func(_ *testing.T, w *world) { w.witness.Replicas = replica.SetOf(0, 1, 2) }, ErrUnsupported, "3 replicas"},
-		{"a device of another program has the name", func(_ *testing.T, w *world) {
+		{"device name used by another program", func(_ *testing.T, w *world) {
 			w.mapped[mirrorDevice] = &mapped{mapping: mapping{uuid: "LVM-1"}}
 		}, ErrRefused, "LVM-1"},
 	} {
@@ -195,7 +195,7 @@ func TestUnknownStatusIsReported(t *testing.T) {
 
 // A plugin that adopts a rebuild does not continue if the in-sync replicas in the witness differ
 // from those in the mirror's table.
-func TestContradictingTableIsRefused(t *testing.T) {
+func TestContradictoryTableIsRejected(t *testing.T) {
 	w, m := degraded(t)
 	require.NoError(t, m.Add(t.Context(), 1))
 	w.witness.InSync, w.witness.Logged = setB, 0

@@ -60,7 +60,7 @@ func TestMirrorStatusIsParsed(t *testing.T) {
 	assert.False(t, progress{synced: 1, total: 1, alive: [2]bool{true, true}, logFailed: true}.complete())
 }
 
-func TestInvalidVolumesAreRefused(t *testing.T) {
+func TestInvalidVolumesAreRejected(t *testing.T) {
 	good := Volume{ID: testID, Size: testSize, UUIDs: [3]string{"a", "b"}}
 	good.Writer.Node, good.Writer.Generation = node, 1
 	w := newWorld(t)

@@ -50,7 +50,7 @@ func exits(code int, output string) func([]string) ([]byte, error) {
 	}
 }
 
-func TestBlkid(t *testing.T) {
+func TestBlkidOutputIsParsed(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		answer func([]string) ([]byte, error)
@@ -75,7 +75,7 @@ func TestBlkid(t *testing.T) {
 	}
 }
 
-func TestCheckExitCodes(t *testing.T) {
+func TestE2fsckExitCodesAreInterpreted(t *testing.T) {
 	for code, kind := range map[int]error{0: nil, 1: nil, 2: nil, 3: nil, 4: ErrDamaged, 5: ErrDamaged, 12: ErrDamaged} {
 		err := testMounter(t, Options{Exec: &fakeExec{answer: exits(code, "said e2fsck")}}).fsck("/dev/x")
 		require.ErrorIs(t, err, kind, "exit code %d", code)
@@ -98,10 +98,10 @@ func TestDecideFormatsOnlyEmptyDevices(t *testing.T) {
 		{"empty", contents{}, Stage{FSType: xfs, MayFormat: true}, true, xfs, nil},
 		{"empty, any type", contents{}, Stage{MayFormat: true}, true, ext4, nil},
 		{"interrupted", contents{interrupted: true}, Stage{MayFormat: true}, true, ext4, nil},
-		{"interrupted, may not", contents{interrupted: true}, Stage{}, false, "", ErrEmptyDevice},
+		{"interrupted, must not finish", contents{interrupted: true}, Stage{}, false, "", ErrEmptyDevice},
 		{"interrupted, may finish", contents{interrupted: true}, Stage{MayFinish: true}, true, ext4, nil},
 		{"empty, may finish", contents{}, Stage{MayFinish: true}, false, "", ErrEmptyDevice},
-		{"empty, may not", contents{}, Stage{FSType: ext4}, false, ext4, ErrEmptyDevice},
+		{"empty, must not format", contents{}, Stage{FSType: ext4}, false, ext4, ErrEmptyDevice},
 		{"empty, read-only", contents{}, Stage{MayFormat: true, ReadOnly: true}, false, "", ErrEmptyDevice},
 		{"as requested", contents{filesystem: xfs}, Stage{FSType: xfs, MayFormat: true}, false, xfs, nil},
 		{"any type", contents{filesystem: xfs}, Stage{MayFormat: true}, false, xfs, nil},
@@ -131,11 +131,11 @@ func TestContentsAreClassified(t *testing.T) {
 	}{
 		{"empty", scanned{dataAt: -1}, "", contents{}},
 		{"data", scanned{dataAt: 7}, "", contents{other: "data at offset 7 that is not a known file system"}},
-		{"found by blkid only", scanned{dataAt: -1}, "LVM2_member", contents{other: "LVM2_member"}},
+		{"found only by blkid", scanned{dataAt: -1}, "LVM2_member", contents{other: "LVM2_member"}},
 		{"ext4", scanned{start: used}, "ext4", contents{filesystem: ext4}},
 		{"ext4 without mark, never mounted", scanned{start: never}, "ext4", contents{filesystem: ext4}},
 		{"ext4 with mark, never mounted", scanned{start: never, marked: true}, "ext4", contents{interrupted: true}},
-		{"ext4 with mark, was mounted", scanned{start: used, marked: true}, "ext4", contents{filesystem: ext4}},
+		{"ext4 with mark, mounted before", scanned{start: used, marked: true}, "ext4", contents{filesystem: ext4}},
 		{"ext4 with mark, superblock not read", scanned{marked: true}, "ext4", contents{filesystem: ext4}},
 		{"mark only", scanned{marked: true, dataAt: 4096}, "", contents{interrupted: true}},
 		{"mark on another file system", scanned{marked: true}, "f2fs", contents{other: "f2fs"}},
@@ -154,7 +154,7 @@ func TestContentsAreClassified(t *testing.T) {
 		{"noise", scanned{dataAt: 0}, "", contents{interrupted: true}},
 		{"noise with a signature", scanned{dataAt: 0}, "minix", contents{interrupted: true}},
 		{"ext4, never mounted", scanned{start: never}, "ext4", contents{interrupted: true}},
-		{"ext4, was mounted", scanned{start: used}, "ext4", contents{filesystem: ext4}},
+		{"ext4, mounted before", scanned{start: used}, "ext4", contents{filesystem: ext4}},
 		{"unfinished xfs", scanned{start: unfinished}, "xfs", contents{interrupted: true}},
 		{"xfs", scanned{start: make([]byte, 512)}, "xfs", contents{filesystem: xfs}},
 	} {
@@ -178,7 +178,7 @@ func TestScannedExtentsAreOnTheDevice(t *testing.T) {
 
 // The first superblocks of file systems, and ext4's first backup superblocks, are scanned on every
 // device.
-func TestScannedExtentsHaveTheSuperblocks(t *testing.T) {
+func TestScannedExtentsContainSuperblocks(t *testing.T) {
 	for _, size := range []int64{200 * mib, 1<<40 + 12345} {
 		for _, at := range []int64{0, 1024, 4*mib - 1, 8 * mib, 8*mib + 64<<10 - 1, 128 * mib, 128*mib + 64<<10 - 1, size - mib, size - 1, size / 2 &^ (64<<10 - 1)} {
 			require.True(t, slices.ContainsFunc(scannedExtents(size), func(p extent) bool { return p.from <= at && at < p.to }), "%d of %d", at, size)

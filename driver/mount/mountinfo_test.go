@@ -148,7 +148,7 @@ func TestStaleMountsAreFound(t *testing.T) {
 	require.Equal(t, []string{"/stage", "/stage"}, table.detached, "processes that use it keep nothing from the next pod")
 }
 
-func TestCheckUsable(t *testing.T) {
+func TestUnusableMountsAreDetected(t *testing.T) {
 	dir := t.TempDir()
 	healthy := Point{Path: dir, options: []string{"rw"}, superOpts: []string{"rw"}}
 	require.NoError(t, healthy.checkUsable())

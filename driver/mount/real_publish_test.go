@@ -49,7 +49,7 @@ func TestBindMountIsRepeatable(t *testing.T) {
 	require.NoError(t, m.Unmount(t.Context(), staged))
 }
 
-func TestBindReadOnlyStage(t *testing.T) {
+func TestReadOnlyStageIsBoundOnlyReadOnly(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 64)
 	staged, target := mountPoint(t, m, "staging"), mountPoint(t, m, "target")
 	command(t, "mkfs.ext4", "-q", d.device)

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
-func TestStageAndUnstage(t *testing.T) {
+func TestDeviceIsStagedAndUnstaged(t *testing.T) {
 	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)

@@ -40,7 +40,7 @@ func (m *mountTable) lines() int {
 }
 
 // If the mounts cannot be listed, every call fails and changes nothing.
-func TestUnlistableMountsFailEveryCall(t *testing.T) {
+func TestEveryCallFailsIfMountsCannotBeListed(t *testing.T) {
 	for name, file := range map[string]string{"missing": "/missing/mountinfo", "invalid": "/etc/passwd"} {
 		t.Run(name, func(t *testing.T) {
 			m, _ := fakeMounts(t)
@@ -70,14 +70,14 @@ func TestUnlistableMountsFailEveryCall(t *testing.T) {
 }
 
 // If the device of a mount cannot be determined, At fails rather than reporting the mount as stale.
-func TestUnknownMountDeviceFails(t *testing.T) {
+func TestUnknownMountDeviceIsReported(t *testing.T) {
 	m, _ := fakeMounts(t, line("259:5", "/", "/stage", "rw", "xfs", "/dev/nvme0n5", "rw"))
 	require.NoError(t, os.WriteFile(filepath.Join(m.sysBlock, "259:5"), nil, 0o600)) // a file instead of a link
 	_, err := m.At("/stage")
 	require.ErrorContains(t, err, "find the device mounted at /stage")
 }
 
-func TestBindOverExistingMount(t *testing.T) {
+func TestBindHandlesExistingMounts(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "target")
 	staged := line("259:1", "/", "/stage", "rw", "xfs", "/dev/nvme0n1", "rw")
 	made := func(target string, options []string) string {

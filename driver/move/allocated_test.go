@@ -162,7 +162,7 @@ func TestUnknownClustersAreRead(t *testing.T) {
 
 // An allocated cluster that is missing from a list is detected, either through the target's cluster
 // count or because the whole volume is read.
-func TestMissingClustersInListAreDetected(t *testing.T) {
+func TestClustersMissingFromTheListAreDetected(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost, counted, all bool
 		readEverything     bool
@@ -255,7 +255,7 @@ func TestChangedOriginalIsDetected(t *testing.T) {
 }
 
 // A brief outage of a storage server does not fail a move that is almost complete.
-func TestLastAllocationQueryIsRepeated(t *testing.T) {
+func TestLastAllocationQueryIsRetried(t *testing.T) {
 	for _, failures := range []int{1, tries - 1, tries} {
 		f, want := sparse(t)
 		was, asked := f.allocated, 0

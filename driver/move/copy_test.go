@@ -22,7 +22,7 @@ func fileDevice(t *testing.T, content []byte, flag int) *device {
 	return d
 }
 
-func TestUnopenableDevicesAreRefused(t *testing.T) {
+func TestUnopenableDevicesAreReported(t *testing.T) {
 	_, err := openDevice(filepath.Join(t.TempDir(), "none"), os.O_RDONLY)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = openDevice(t.TempDir(), os.O_RDWR)

@@ -91,7 +91,7 @@ func TestPreparedVolumeIsNotMistakenForEmpty(t *testing.T) {
 }
 
 // A mark contains a base only if the whole block is exactly as Prepare writes it.
-func TestMarkNamesItsBase(t *testing.T) {
+func TestBaseIsReadOnlyFromExactMarks(t *testing.T) {
 	block := func(text string) []byte { return append([]byte(text), make([]byte, markBytes-len(text))...) }
 	id := original.String()
 	text := string(bytes.TrimRight(markOf(id, ""), "\x00"))

@@ -190,7 +190,7 @@ func TestVerifyAllVerifiesAPreparedCopy(t *testing.T) {
 
 // A move removes the base from the mark before its first write, because the copy then no longer
 // equals the base. After a failed move, the original may even become equal to the snapshot again.
-func TestInterruptedSecondCopyForgetsTheBase(t *testing.T) {
+func TestMoveRemovesTheBaseBeforeWriting(t *testing.T) {
 	for want, interrupt := range map[error]func(f *farm, cancel func(error)){
 		errInjected: func(_ *farm, cancel func(error)) { cancel(errInjected) },
 		ErrChanged:  func(f *farm, _ func(error)) { f.write(original, "changed", 4*clusterBytes) },

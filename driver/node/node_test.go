@@ -24,7 +24,7 @@ var (
 	block     = drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
 )
 
-func TestStageAndUnstage(t *testing.T) {
+func TestVolumeIsStagedAndUnstaged(t *testing.T) {
 	n, f := newFakeNode(t)
 	path := filepath.Join(f.staging, volID)
 	for _, first := range []bool{true, false} {

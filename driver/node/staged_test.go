@@ -144,7 +144,7 @@ func watched(t *testing.T, n *Node, f *fakeNode) (*monitor.Monitor, *fakeKernel)
 	return m, k
 }
 
-func TestVolumeHealthComesFromTheMonitor(t *testing.T) {
+func TestVolumeHealthReportsMonitorFindings(t *testing.T) {
 	n, f := newFakeNode(t)
 	capabilities := func() (types []csi.NodeServiceCapability_RPC_Type) {
 		resp, err := n.NodeGetCapabilities(t.Context(), nil)

@@ -33,7 +33,7 @@ var goldenRecord = stageRecord{
 // After an upgrade, a node has volumes that an earlier release staged. Every later release must be
 // able to read the records of these volumes. The golden file without a version contains the format
 // from before versions existed, and is never rewritten.
-func TestRecordVersionsAreRead(t *testing.T) {
+func TestAllRecordVersionsAreReadable(t *testing.T) {
 	for _, name := range []string{"record-without-version.json", "record-v1.json"} {
 		staging := t.TempDir()
 		path := filepath.Join("testdata", name)

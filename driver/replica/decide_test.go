@@ -51,7 +51,7 @@ func TestDecideReturnsTheNextAction(t *testing.T) {
 		{"both equal", created, equal, equal, start(setAB, 0, 0, 0, 0)},
 		{"B has old data", created, equal, earlier, start(setA, 0, 0, setB, 0)},
 		{"A has old data", created, earlier, equal, start(setB, 0, 0, setA, 0)},
-		{"A has old data, and claimed then that B failed", created, mine(4, setA, NoRebuild), equal, start(setB, 0, 0, 0, setA)},
+		{"A has old data, which claims that B failed", created, mine(4, setA, NoRebuild), equal, start(setB, 0, 0, 0, setA)},
 		{"unclean, a start was interrupted", unclean, earlier, equal, start(setB, 0, 0, setA, 0)},
 		{"unclean, both equal", unclean, equal, equal, start(setA, 0, 0, setB, 0)},
 		{"unclean, A unreachable", unclean, gone, equal, start(setB, 0, 0, 0, 0)},
@@ -65,7 +65,7 @@ func TestDecideReturnsTheNextAction(t *testing.T) {
 		{"both listed, B blank", created, equal, blank, stop(Refuse, ReplicaNotOurs, setB)},
 		{"both listed, B foreign", created, equal, foreign, stop(Refuse, ReplicaNotOurs, setB)},
 		{"both listed, B being rebuilt", created, equal, partial, start(setA, 0, 0, setB, 0)},
-		{"both listed, only B, being rebuilt", created, gone, partial, stop(Wait, ReplicaMissing, setA)},
+		{"both listed, only B reachable, being rebuilt", created, gone, partial, stop(Wait, ReplicaMissing, setA)},
 		{"both listed, both being rebuilt", created, partial, partial, stop(Refuse, NotRebuilt, setAB)},
 		{"none reachable", created, gone, gone, stop(Wait, ReplicaMissing, setAB)},
 		{"A listed, both equal", onlyA, equal, equal, start(setA, setB, setB, 0, 0)},
@@ -79,8 +79,8 @@ func TestDecideReturnsTheNextAction(t *testing.T) {
 		{"A listed, B claims that A failed", onlyA, claimsB, claimsA, start(setA, setB, 0, 0, setB)},
 		{"A listed, B unreadable", onlyA, claimsB, errored, start(setA, setB, 0, 0, setB)},
 		{"A listed, B foreign", onlyA, claimsB, foreign, start(setA, setB, 0, 0, setB)},
-		{"a later epoch than the witness", created, equal, mine(6, setAB, NoRebuild), stop(Refuse, WitnessOlder, setB)},
-		{"a later epoch of one that is not listed", onlyA, equal, mine(6, setAB, NoRebuild), stop(Refuse, WitnessOlder, setB)},
+		{"a later epoch than in the witness", created, equal, mine(6, setAB, NoRebuild), stop(Refuse, WitnessOlder, setB)},
+		{"a later epoch on an unlisted replica", onlyA, equal, mine(6, setAB, NoRebuild), stop(Refuse, WitnessOlder, setB)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := test.w
@@ -208,7 +208,7 @@ func TestCleanStopAndLogCoverageExpire(t *testing.T) {
 	assert.Zero(t, w.Logged, "its number can be given to another replica")
 }
 
-func TestSetOperations(t *testing.T) {
+func TestSetContainsItsReplicas(t *testing.T) {
 	s := SetOf(0, 2)
 	assert.Equal(t, []ID{0, 2}, s.IDs())
 	assert.Equal(t, 2, s.Len())

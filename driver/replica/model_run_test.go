@@ -27,7 +27,7 @@ func TestModelViolatesNoInvariant(t *testing.T) {
 		{"creation, and two failures or publications", initialWorld(), stepper{faults: 2}},
 		{"a volume in use, and two failures or publications", runningWorld(), stepper{faults: 2, errors: true}},
 		{"a third replica", runningWorld(), stepper{faults: 1, replace: true}},
-		{"a witness that is restored from a backup", restorableWorld(), restoredModel()},
+		{"a witness restored from a backup", restorableWorld(), restoredModel()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.model.rules, test.model.reduced = productRules(), true

@@ -109,7 +109,7 @@ func plantedDecisions() []planted {
 				return d
 			})
 		}, cannotStart},
-		{"one listed: starts both, which look equal", runningWorld(), stepper{faults: 3, only: []kind{serverLost, powerLost}}, func(r *rules) {
+		{"one listed, both look equal: starts both", runningWorld(), stepper{faults: 3, only: []kind{serverLost, powerLost}}, func(r *rules) {
 			r.decide = changed(func(w Witness, v View, d Decision) Decision {
 				if both := ours(w, v); d.Action == Start && both.Len() == 2 && v[0].Superblock.InSync == v[1].Superblock.InSync {
 					return Decision{Action: Start, InSync: both}
@@ -141,7 +141,7 @@ func plantedDecisions() []planted {
 				return Decide(self, w, known, v)
 			}
 		}, startLacking},
-		{"the listed one unreachable: starts the other", runningWorld(), stepper{faults: 3, only: []kind{linkLost}}, func(r *rules) {
+		{"listed replica unreachable: starts the other", runningWorld(), stepper{faults: 3, only: []kind{linkLost}}, func(r *rules) {
 			r.decide = changed(func(w Witness, v View, d Decision) Decision {
 				if there := ours(w, v); d.Reason == ReplicaMissing && there != 0 {
 					return Decision{Action: Start, InSync: there}
@@ -149,7 +149,7 @@ func plantedDecisions() []planted {
 				return d
 			})
 		}, listsLacking},
-		{"one of the listed unreachable: starts without changing the witness", runningWorld(), stepper{faults: 2}, func(r *rules) {
+		{"a listed replica unreachable: starts without changing the witness", runningWorld(), stepper{faults: 2}, func(r *rules) {
 			r.start = func(w Witness, self Writer, _, _ Set) (Witness, error) {
 				if w.permits(self) != nil {
 					return w, ErrFenced
@@ -158,7 +158,7 @@ func plantedDecisions() []planted {
 				return w, nil
 			}
 		}, listsLacking},
-		{"a listed one is blank: creates again", func() world {
+		{"a listed replica is blank: creates again", func() world {
 			s := stoppedWorld(setAB, setB, Superblock{InSync: setAB})
 			s.Replicas[1].Seen, s.Replicas[1].Lacks = Seen{State: Blank}, true
 			return s
@@ -171,12 +171,12 @@ func plantedDecisions() []planted {
 				return d
 			}
 		}, startLacking},
-		{"a listed one has old data: starts both", func() world {
+		{"a listed replica has old data: starts both", func() world {
 			s := stoppedWorld(setAB, setB, Superblock{InSync: setAB}, Superblock{InSync: setAB})
 			s.Replicas[1].Seen.Superblock.Epoch = 0
 			return s
 		}(), stepper{window: true}, func(r *rules) { r.decide = ignoreEpochs }, startLacking},
-		{"a blank one, not listed: rebuilds by bitmap", runningWorld(), stepper{faults: 1, replace: true}, func(r *rules) {
+		{"an unlisted replica is blank: rebuilds by bitmap", runningWorld(), stepper{faults: 1, replace: true}, func(r *rules) {
 			r.readd = func(running Set, s Seen, logged bool) Return {
 				if s.State == Blank {
 					return AddByBitmap
@@ -296,14 +296,14 @@ func restoredModel() stepper {
 // plantedOrders contains mistakes in the order of the steps around the decision.
 func plantedOrders() []planted {
 	return []planted{
-		{"the mirror goes on without a replica before the witness has changed", runningWorld(), stepper{faults: 1}, func(r *rules) { r.failFirst = true }, listsLacking},
-		{"the mirror goes on after an error when the superblock is written", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.errorsPass, r.goOnAfterError = true, true }, listsLacking},
-		{"the mirror gives up a replica after an error, and returns the writes in flight", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.errorsPass, r.inFlightReturns = true, true }, listsLacking},
+		{"the mirror continues without a replica before the witness has changed", runningWorld(), stepper{faults: 1}, func(r *rules) { r.failFirst = true }, listsLacking},
+		{"the mirror continues after an error when the superblock is written", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.errorsPass, r.goOnAfterError = true, true }, listsLacking},
+		{"the mirror drops a replica after an error, and returns the writes in flight", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.errorsPass, r.inFlightReturns = true, true }, listsLacking},
 		{"the mirror counts an empty slot as rebuilt", runningWorld(), stepper{faults: 1, only: []kind{serverLost}}, func(r *rules) { r.emptySlotSyncs = true }, rebuiltLacking},
 		{"the mirror starts with an empty slot and forgets its bits", runningWorld(), stepper{faults: 2, only: []kind{serverLost, powerLost}}, func(r *rules) { r.forgetBits = true }, rebuiltDiffers},
 		{"the witness lists a replica when its rebuild begins", runningWorld(), stepper{faults: 1}, func(r *rules) { r.listEarly = true }, listsLacking},
 		{"the witness lists a replica before its superblock is written", runningWorld(), stepper{faults: 2}, func(r *rules) { r.listUnwritten = true }, cannotStart},
-		{"a publication to a former node has its former generation", runningWorld(), stepper{faults: 2}, func(r *rules) {
+		{"a publication to an earlier node reuses its generation", runningWorld(), stepper{faults: 2}, func(r *rules) {
 			r.publish = func(w Witness, node string) Witness {
 				w = w.Publish(node)
 				w.Writer.Generation = 1

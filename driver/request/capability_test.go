@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCapabilities(t *testing.T) {
+func TestCapabilitiesAreChecked(t *testing.T) {
 	const writer, reader, many = csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
 	mount := func(mode csi.VolumeCapability_AccessMode_Mode, fsType string) *csi.VolumeCapability {
 		return &csi.VolumeCapability{

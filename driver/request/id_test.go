@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestVolumeIDs(t *testing.T) {
+func TestVolumeIDsAreParsed(t *testing.T) {
 	const id = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 	for text, want := range map[string]VolumeID{"node001:" + id: {"node001", id}, "a.b-c_d:" + id: {"a.b-c_d", id}, id: {"", id}} {
 		got, err := ParseVolumeID(text)
@@ -28,7 +28,7 @@ func FuzzVolumeID(f *testing.F) {
 	})
 }
 
-func TestNodeIDs(t *testing.T) {
+func TestNodeIDsAreChecked(t *testing.T) {
 	for _, id := range []string{"node-1", "n", "a.b_c-d", strings.Repeat("n", 192)} {
 		require.NoError(t, CheckNodeID(id), id)
 		assert.True(t, len(id) > 63 || IsTargetName(id), id)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestParseTopology(t *testing.T) {
+func TestTopologyIsParsed(t *testing.T) {
 	for text, want := range map[string]map[string]string{
 		"":                              {},
 		"topology.kubernetes.io/zone=a": {"topology.kubernetes.io/zone": "a"},

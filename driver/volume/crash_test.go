@@ -160,7 +160,7 @@ var operations = []operation{
 			return "", err
 		}
 	}},
-	{name: "publish what spdk-csi exported", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
+	{name: "publish a volume exported by spdk-csi", exports: true, prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4)
 		drivertest.LegacyExport(t, b.rpc, b.Config.Config, v.UUID)
 		return func(ctx context.Context) (string, error) {

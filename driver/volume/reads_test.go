@@ -74,7 +74,7 @@ var reads = []operation{
 
 // The driver does not read back after a call that was definitely not executed, or if the target
 // does not respond.
-func TestReadBackAfterFailure(t *testing.T) {
+func TestDefiniteFailuresAreNotReadBack(t *testing.T) {
 	for kind, read := range map[spdkrpc.Kind]bool{
 		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false,
 		spdkrpc.OutcomeUnknown: true, spdkrpc.Failed: true, spdkrpc.Exists: true, spdkrpc.NoSpace: true, spdkrpc.InvalidParams: true,

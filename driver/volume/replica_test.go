@@ -26,7 +26,7 @@ func TestReplicaNamesAreParsed(t *testing.T) {
 }
 
 // Operations on volumes refuse a replica, and lists omit it.
-func TestReplicaIsNotAVolume(t *testing.T) {
+func TestVolumeOperationsRefuseReplicas(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	ctx, st := t.Context(), b.store(t, "lvs0")
 	r := ReplicaID{uuid.NewString(), 0}

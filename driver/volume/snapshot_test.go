@@ -59,7 +59,7 @@ func TestSnapshotIsTaken(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-func TestSnapshotWithClones(t *testing.T) {
+func TestSnapshotWithSeveralClonesIsNotDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
@@ -167,7 +167,7 @@ func TestCloneWithAnotherOriginIsRefused(t *testing.T) {
 
 // A base is deleted as soon as it is unneeded, regardless of the order in which clones are deleted
 // and of whether several clones share the base.
-func TestBasesAreDeleted(t *testing.T) {
+func TestUnneededBasesAreDeleted(t *testing.T) {
 	for name, order := range map[string][]int{"source first": {0, 1, 2, 3}, "source last": {1, 2, 3, 0}, "mixed": {2, 0, 3, 1}, "reverse": {3, 2, 1, 0}} {
 		for lvols, shared := range map[int]bool{6: true, 7: false} {
 			t.Run(fmt.Sprintf("%s, shared: %t", name, shared), func(t *testing.T) {

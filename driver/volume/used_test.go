@@ -34,7 +34,7 @@ func (s *Service) MarkUsed(ctx context.Context, id string) error {
 	return s.markUsed(ctx, *v)
 }
 
-func TestUsedVolumeIsMarked(t *testing.T) {
+func TestUsedVolumeIsRenamed(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			b := newTestService(t, tr)

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-func TestCreateReturnsTheSameWitnessAndRefusesOthers(t *testing.T) {
+func TestRepeatedCreateReturnsTheSameWitness(t *testing.T) {
 	a, s, _ := started(t)
 	r, err := s.Create(t.Context(), volume, placeA, placeB)
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 
 // The API server drops fields that the resource definition does not contain, so the definition must
 // contain and require exactly the fields that this package writes.
-func TestResourceDefinitionContainsAllMembers(t *testing.T) {
+func TestResourceDefinitionContainsAllFields(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/kubernetes/components/replication/crd.yaml")
 	require.NoError(t, err)
 	var crd struct {

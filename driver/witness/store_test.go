@@ -119,7 +119,7 @@ func TestUnchangedWitnessIsWrittenToProveOwnership(t *testing.T) {
 	assert.Equal(t, []string{"GET /pvc-1", "PUT /pvc-1/status"}, a.calls)
 }
 
-func TestConflictingChangeIsRepeated(t *testing.T) {
+func TestConflictingChangeIsRetried(t *testing.T) {
 	a, s, r := started(t)
 	a.inject(http.MethodPut, after(func() {
 		a.edit(volume, func(o map[string]any) {
@@ -155,7 +155,7 @@ func TestConcurrentChangesAreAllApplied(t *testing.T) {
 
 // Get and Change reject a witness that is older than a witness that this process has already read.
 // The controller calls Get before it admits a node.
-func TestOldWitnessIsRefused(t *testing.T) {
+func TestOlderWitnessIsRejected(t *testing.T) {
 	a, s, r := started(t)
 	old := a.object(volume)
 	_, err := s.Change(t.Context(), volume, r.UID, dropB)
@@ -245,7 +245,7 @@ func TestReadsAreNotCached(t *testing.T) {
 }
 
 // If the API server drops fields of the witness, the change fails.
-func TestAlteredWitnessIsRefused(t *testing.T) {
+func TestAlteredWitnessIsRejected(t *testing.T) {
 	a, s, r := started(t)
 	a.alter = func(status any) { status.(map[string]any)["clean"] = true }
 	_, err := s.Change(t.Context(), volume, r.UID, dropB)
