@@ -20,8 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// The tests in this file cover options that only the driver's chart has. TestChartValuesTakeEffect covers
-// values that change a single line.
+// The tests in this file cover options that only the driver's chart has. TestChartValuesTakeEffect
+// covers values that change a single line.
 
 func server(name, url string) map[string]any {
 	return map[string]any{"name": name, "rpcURL": url, "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}

@@ -54,8 +54,8 @@ func (r packageRow) files(t *testing.T) map[string]string {
 	return files
 }
 
-// Both packages contain every unit, manual page and dashboard in the repository. TestPackagesContainAllFiles
-// checks the same for built packages, but takes a long time.
+// Both packages contain every unit, manual page and dashboard in the repository.
+// TestPackagesContainAllFiles checks the same for built packages, but takes a long time.
 func TestPackageRowsIncludeAllFiles(t *testing.T) {
 	text, err := os.ReadFile("package/nfpm.yaml")
 	require.NoError(t, err)

@@ -111,7 +111,7 @@ func Parse(text []byte) (*Config, error) {
 	var c Config
 	err := json.Unmarshal(bytes.TrimSpace(text), &c, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))
 	if err != nil {
-		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, or addresses instead of these, and with ca, caFile, lvstores, topology, labels, keyPrefix, and with placement, snapshots and check beside nodes", err, configShape)
+		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, or addresses instead of these, and with ca, caFile, lvstores, topology, labels, keyPrefix, and with placement, snapshots and check next to nodes", err, configShape)
 	}
 	if len(c.Nodes) == 0 {
 		return nil, fmt.Errorf("nodes is empty: add at least one target, such as %s", configShape)

@@ -99,7 +99,7 @@ func (c *Credential) resolveFiles(dir string) {
 
 // errFiles means that a call's secret refers to files that the controller's own secret does not
 // contain.
-var errFiles = fmt.Errorf("names files. The secret of a call may name a file only with an entry that the controller's own %s contains as well ($%s, or in %s): correct the entry, use a token or a password, or remove the secret from the class, so that the controller's own is used",
+var errFiles = fmt.Errorf("names files. The secret of a call may name a file only if the controller's own %s ($%s, or in %s) contains the same entry: correct the entry, use a token or a password, or remove the secret from the class, so that the controller's own is used",
 	SecretKey, CredentialsEnv, CredentialsDir)
 
 // parseSecret reads secret.json, and calls resolve for each entry that names files. Errors never
@@ -189,7 +189,7 @@ func Credentials(secrets map[string]string, file, class string) (map[string]Cred
 		return parseCalls([]byte(text), file)
 	}
 	if slices.ContainsFunc(slices.Collect(maps.Keys(secrets)), func(key string) bool { return !hostauth.IsSecretKey(key) }) {
-		return nil, fmt.Errorf("%w: the call's secret has no key %s: it must hold %s", request.ErrCredentials, SecretKey, secretShape)
+		return nil, fmt.Errorf("%w: the call's secret has no key %s: it must contain %s", request.ErrCredentials, SecretKey, secretShape)
 	}
 	if file != "" {
 		text, err := os.ReadFile(file) // read for each call, because secrets are rotated

@@ -121,7 +121,7 @@ func (i *iscsi) explainLogin(e Export, err error) error {
 	}
 	switch failed.code {
 	case exitTransport, exitTransportTimeout, exitPDUTimeout, exitHostNotFound, exitFatalLogin, exitLogin:
-		return fmt.Errorf("%w: %s answered, but iscsid could not log in: see its log on the node (journalctl -u iscsid): %w", ErrUnreachable, e.portal(), err)
+		return fmt.Errorf("%w: %s responds, but iscsid could not log in: see its log on the node (journalctl -u iscsid): %w", ErrUnreachable, e.portal(), err)
 	case exitAuthFailed:
 		return fmt.Errorf("%w: %s does not allow initiator %s, or requires it to authenticate: the volume must be published to this node first (%w)", ErrRefused, e.IQN, i.host.IQN, err)
 	case exitDaemonComm, exitDaemonNotConnected:

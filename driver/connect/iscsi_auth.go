@@ -134,5 +134,5 @@ func explainCHAP(e Export, code int, err error) error {
 	if code != exitAuthFailed && e.keys.Both() {
 		who, compare = "this node ended the login, which happens if the target does not have the right user and password", "chap-target-user and chap-target-password"
 	}
-	return fmt.Errorf("%w: %s: %s: compare %s in the node's Secret with those in the controller's, with which the volume was published; see also iscsid's log on the node (%w)", ErrAuthentication, e.IQN, who, compare, err)
+	return fmt.Errorf("%w: %s: %s: compare %s in the node's Secret with those in the Secret that the controller used to publish the volume; see also iscsid's log on the node (%w)", ErrAuthentication, e.IQN, who, compare, err)
 }

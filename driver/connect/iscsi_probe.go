@@ -39,7 +39,7 @@ func (i *iscsi) mayLogIn(ctx context.Context, e Export) error {
 	case status == loginNotFound || status == loginTargetRemoved || status == loginUnavailable:
 		return fmt.Errorf("%w: no %s at %s (login status 0x%04x): check whether it was exported there, and whether the target lost its configuration in a restart", ErrNoSubsystem, e.IQN, e.portal(), uint16(status))
 	}
-	return fmt.Errorf("%w: %s answered the login with status 0x%04x: see the target's log", ErrRefused, e.portal(), uint16(status))
+	return fmt.Errorf("%w: %s responded to the login with status 0x%04x: see the target's log", ErrRefused, e.portal(), uint16(status))
 }
 
 const iscsiHeaderSize = 48

@@ -37,15 +37,15 @@ func (n *nvme) explain(ctx context.Context, e Export, address string, err error)
 	case reason == mustAuthenticate && e.Authentication == hostauth.None:
 		return fmt.Errorf("%w: %s requires this host to authenticate, but the volume has no keys: its StorageClass must set authentication: dhchap (%w)", ErrRefused, e.NQN, err)
 	case reason == mustAuthenticate && e.BothAuthenticate:
-		return fmt.Errorf("%w: %s admits host %s, but one side refused the other's key: compare dhchap-key and dhchap-ctrl-key in the node's Secret with those in the controller's, which were placed when the volume was published; the node's kernel log says which key failed (%w)",
+		return fmt.Errorf("%w: %s admits host %s, but one side refused the other's key: compare dhchap-key and dhchap-ctrl-key in the node's Secret with those in the Secret that the controller used to publish the volume; the node's kernel log shows which key failed (%w)",
 			ErrAuthentication, e.NQN, n.hostFor(e).NQN, err)
 	case reason == mustAuthenticate:
-		return fmt.Errorf("%w: the target refused this node's key for %s, as host %s: compare dhchap-key in the node's Secret with that in the controller's, which was placed when the volume was published; if the Secret changed since, delete the pod that uses the volume (%w)",
+		return fmt.Errorf("%w: the target refused this node's key for %s, as host %s: compare dhchap-key in the node's Secret with the key in the Secret that the controller used to publish the volume; if the Secret has changed since then, delete the pod that uses the volume (%w)",
 			ErrAuthentication, e.NQN, n.hostFor(e).NQN, err)
 	case reason == statusAuthRequired:
-		return fmt.Errorf("%w: %s requires in-band authentication, for which this volume has no keys (%w)", ErrRefused, e.NQN, err)
+		return fmt.Errorf("%w: %s requires in-band authentication, but this volume has no keys (%w)", ErrRefused, e.NQN, err)
 	case reason != statusSuccess:
-		return fmt.Errorf("%w: %s answered the connect with NVMe status %#x (%w)", ErrRefused, e.portal(), uint16(reason), err)
+		return fmt.Errorf("%w: %s responded to the connect with NVMe status %#x (%w)", ErrRefused, e.portal(), uint16(reason), err)
 	}
 	return fmt.Errorf("%w: the target accepts this host, but the kernel cannot connect: check whether the module nvme-%s is loaded, and see the node's kernel log (%w)", ErrUnsupported, e.Transport, err)
 }

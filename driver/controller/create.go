@@ -133,7 +133,7 @@ func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) e
 			return err
 		}
 		if wanted.VolumeUUID && (fsType == "" || fsType == mkfs.Ext4) {
-			return fmt.Errorf("%w: filesystemUUID is only for xfs and btrfs: remove it; nodes mount a copy of an ext4 file system beside its source even if both have the same UUID", class.ErrParameter)
+			return fmt.Errorf("%w: filesystemUUID is only for xfs and btrfs: remove it; nodes can mount a copy of an ext4 file system alongside its source, even if both have the same UUID", class.ErrParameter)
 		}
 	}
 	return nil

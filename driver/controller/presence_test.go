@@ -48,7 +48,7 @@ func TestDetachedStoreIsUnavailable(t *testing.T) {
 
 	detach()
 	_, err = b.CreateVolume(t.Context(), b.request("pvc-1", 4*mib))
-	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1", "bring its base bdev back")
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1", "restore its base bdev")
 	assert.Empty(t, target.lvols(t), "the volume is not created a second time")
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(b.delete(t.Context(), v.GetVolumeId())), "lvs1")
 	_, err = b.publish(t.Context(), v, nodeA)

@@ -98,7 +98,7 @@ func (r *Reloading) Reload() error {
 	r.metrics.Reloaded(err == nil)
 	if err != nil {
 		if r.failed != err.Error() {
-			r.log.Error("configuration not reloaded: the previous one stays in force", "error", err)
+			r.log.Error("configuration not reloaded; the previous configuration remains in force", "error", err)
 			r.failed = err.Error()
 		}
 		return err
@@ -123,7 +123,7 @@ func (r *Reloading) reload() (changed []string, err error) {
 		return nil, nil
 	}
 	if cfg.HasTopology() != old.HasTopology() {
-		return nil, fmt.Errorf("topology appeared or disappeared in config.json: restart the controller, because csi-provisioner learns of it only when it starts")
+		return nil, fmt.Errorf("topology was added to or removed from config.json: restart the controller, because csi-provisioner checks for topology only when it starts")
 	}
 	next.metrics, next.outages = r.metrics, old.targets.outages
 	changed, unused := next.takeOver(old.targets)

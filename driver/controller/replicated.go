@@ -68,7 +68,7 @@ func checkReplicated(n creation, capabilities []*csi.VolumeCapability) error {
 	}
 	for _, option := range []string{"ctrl_loss_tmo", "fast_io_fail_tmo"} {
 		if _, ok := wanted.NVMe[option]; ok {
-			return refuse("%s must not be set with replicas: %q, because the node plugin decides when a replica is given up: remove it", option, "2")
+			return refuse("%s must not be set with replicas: %q, because the node plugin decides when a replica is dropped: remove it", option, "2")
 		}
 	}
 	switch {

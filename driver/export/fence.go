@@ -147,7 +147,7 @@ func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all 
 			return all, errors.Join(err, withoutMark(unmarked))
 		}
 	}
-	return all, fmt.Errorf("%w: exports to the node keep reappearing: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
+	return all, fmt.Errorf("%w: exports to the node keep reappearing: find the client that publishes volumes to it despite the mark, and repeat the command", ErrBusy)
 }
 
 // printable converts a node's id to a model number, which has at most 40 printable characters.
@@ -260,7 +260,7 @@ func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, e
 			return all, errors.Join(err, withoutMark(unmarked))
 		}
 	}
-	return all, fmt.Errorf("%w: exports to the node keep reappearing: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
+	return all, fmt.Errorf("%w: exports to the node keep reappearing: find the client that publishes volumes to it despite the mark, and repeat the command", ErrBusy)
 }
 
 // withHost lists the target nodes that only this host can use, and separately the target nodes that

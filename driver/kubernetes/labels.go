@@ -31,7 +31,7 @@ func (c *Client) labels(ctx context.Context, nodeName string, keys []string, log
 			}
 			return found, nil
 		case err == nil:
-			log.Info("waiting for the node's labels: the cloud's controller has not initialized the node", "node", nodeName, "taint", uninitialized)
+			log.Info("waiting for the node's labels: the cloud controller has not initialized the node", "node", nodeName, "taint", uninitialized)
 		case errors.Is(err, ErrForbidden), errors.Is(err, ErrNotFound):
 			return nil, err
 		default:

@@ -63,7 +63,7 @@ func (s StartupTaint) Run(ctx context.Context) {
 			last = "forbidden"
 		case err != nil:
 			if text := err.Error(); last != text {
-				s.Log.Info("the driver is not ready yet; the startup taint stays until then", "node", s.Node, "taint", s.Key, "error", err)
+				s.Log.Info("the driver is not ready yet; the startup taint remains until it is", "node", s.Node, "taint", s.Key, "error", err)
 				last = text
 			}
 		default:

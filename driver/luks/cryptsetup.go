@@ -75,7 +75,7 @@ func (l *LUKS) cryptsetup(stdin hostauth.Secret, args ...string) error {
 	case code == exitNoPermission:
 		return fmt.Errorf("%w: cryptsetup %s: %s", ErrWrongPassphrase, args[0], out)
 	case code == exitNoMemory:
-		return fmt.Errorf("cryptsetup %s: not enough memory to derive the key, as the header demands: raise the memory limit of the node plugin's container: %s", args[0], out)
+		return fmt.Errorf("cryptsetup %s: not enough memory to derive the key with the parameters in the header: raise the memory limit of the node plugin's container: %s", args[0], out)
 	case code == exitBusy:
 		return fmt.Errorf("%w: cryptsetup %s: %s", ErrBusy, args[0], out)
 	case code != 0:

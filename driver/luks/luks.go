@@ -226,7 +226,7 @@ func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 	case v.ReadOnly:
 		return false, fmt.Errorf("%w: it is used read-only, so it is not encrypted: use it read-write once", ErrEmpty)
 	case v.Shared:
-		return false, fmt.Errorf("%w: several nodes may use it at a time, and each would encrypt it with a key of its own, so it is not encrypted: use a volume that was encrypted with ReadWriteOnce, or a copy of one", ErrEmpty)
+		return false, fmt.Errorf("%w: several nodes may use it at a time, and each would encrypt it with its own key, so it is not encrypted: use a volume that was encrypted with ReadWriteOnce, or a copy of such a volume", ErrEmpty)
 	}
 	return true, nil
 }

@@ -64,12 +64,12 @@ func readToken(file string) ([]byte, error) {
 		return nil, err
 	}
 	if text = bytes.TrimSpace(text); len(text) == 0 {
-		return nil, fmt.Errorf("%s: %w: write the token into it", file, errNoToken)
+		return nil, fmt.Errorf("%s: %w: write the token to it", file, errNoToken)
 	}
 	return text, nil
 }
 
-var errNoToken = errors.New("the file holds no token")
+var errNoToken = errors.New("the file contains no token")
 
 // authenticated serves only callers that present the token.
 func authenticated(next http.Handler, file string, log *slog.Logger) http.Handler {
@@ -77,7 +77,7 @@ func authenticated(next http.Handler, file string, log *slog.Logger) http.Handle
 		want, err := readToken(file)
 		if err != nil {
 			log.ErrorContext(r.Context(), "metrics are not served: the token cannot be read", "error", err)
-			http.Error(w, "the token of this address cannot be read: see the log", http.StatusServiceUnavailable)
+			http.Error(w, "the metrics token cannot be read: see the log", http.StatusServiceUnavailable)
 			return
 		}
 		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")

@@ -83,7 +83,7 @@ func (m *Mirror) goOnWithout(ctx context.Context, w replica.Witness, keep, lost 
 		return err
 	}
 	if failed {
-		m.Log.Warn("both replicas have failed: the other one will be rebuilt in full", "replica", lost)
+		m.Log.Warn("both replicas have failed; the second will be rebuilt in full", "replica", lost)
 		return nil
 	}
 	if err := m.settle(ctx, wait); err != nil {

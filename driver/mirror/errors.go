@@ -11,7 +11,7 @@ import (
 // Kinds of errors.
 var (
 	// ErrWait means that nothing was started, and the caller should try again later.
-	ErrWait = errors.New("the volume waits")
+	ErrWait = errors.New("the volume is waiting")
 	// ErrRefused means that nothing was started, and a retry alone will not help.
 	ErrRefused = errors.New("the volume is refused")
 	// ErrUnreachable means that a replica is not connected.

@@ -160,7 +160,7 @@ func decide(found contents, s *Stage) (format bool, err error) {
 		s.FSType = found.filesystem
 		return false, nil
 	case found.other == "crypto_LUKS":
-		return false, fmt.Errorf("%w: it is encrypted (LUKS), but the volume's class does not ask for encryption: the device is neither formatted nor mounted; "+
+		return false, fmt.Errorf("%w: it is encrypted (LUKS), but the volume's class does not request encryption: the device is neither formatted nor mounted; "+
 			"use a StorageClass with the class parameter encryption: luks2, also for a copy of an encrypted volume", ErrHoldsData)
 	case found.other != "":
 		return false, fmt.Errorf("%w: %s: the device is neither formatted nor mounted; %s", ErrHoldsData, found.other, howto)

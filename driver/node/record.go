@@ -114,7 +114,7 @@ func readRecord(staging, volumeID string) (stageRecord, bool, error) {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(text, &form); err == nil && form.Version > recordVersion {
-		return stageRecord{}, false, fmt.Errorf("%w: %s has version %d, and this release of spdk-csi knows versions up to %d. Nothing was changed. Run the release that staged the volume, or a later one, on this node",
+		return stageRecord{}, false, fmt.Errorf("%w: %s has version %d, and this release of spdk-csi supports versions up to %d. Nothing was changed. Run the release that staged the volume, or a later one, on this node",
 			errNewerRecord, path, form.Version, recordVersion)
 	}
 	var r stageRecord

@@ -31,7 +31,7 @@ func (n *Node) failedStage(ctx context.Context, staging, id string, before bool,
 	case err != nil:
 		return fmt.Errorf("%w (it is unknown what the volume is connected to; %w)", failed, request.ErrLeftBehind)
 	case before && n.inUse(staging, id, record):
-		return fmt.Errorf("%w (the volume was in use before this call, and is left as it was; %w)", failed, request.ErrLeftBehind)
+		return fmt.Errorf("%w (the volume was in use before this call, and remains unchanged; %w)", failed, request.ErrLeftBehind)
 	case !found:
 		return failed // without a record, nothing is connected or mounted
 	}

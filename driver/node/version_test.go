@@ -94,7 +94,7 @@ func TestNewerRecordIsRejected(t *testing.T) {
 		} {
 			err := call()
 			require.ErrorIs(t, err, errNewerRecord, name)
-			drivertest.RequireCode(t, codes.Aborted, driver.Status(err), path, "knows versions up to 3", "Nothing was changed", "Run the release that staged the volume")
+			drivertest.RequireCode(t, codes.Aborted, driver.Status(err), path, "supports versions up to 3", "Nothing was changed", "Run the release that staged the volume")
 		}
 		assert.Empty(t, f.log)
 		assert.Len(t, f.mounts, mounts)

@@ -151,7 +151,7 @@ func (l *Log) forget(now time.Time) {
 		}
 		delete(l.outages, k)
 		if !o.over && o.failures > 1 {
-			l.log.Info("no more calls fail", "target", k.target, "kind", k.kind, "failures", o.failures, "since", o.since.UTC().Format(time.RFC3339), "last", o.last.UTC().Format(time.RFC3339))
+			l.log.Info("calls no longer fail", "target", k.target, "kind", k.kind, "failures", o.failures, "since", o.since.UTC().Format(time.RFC3339), "last", o.last.UTC().Format(time.RFC3339))
 		}
 	}
 	l.known.Store(int64(len(l.outages)))

@@ -122,7 +122,7 @@ func TestOldOutageExpires(t *testing.T) {
 		lines    []string
 	}{
 		"remembered":    {7, false, 30*time.Minute - 1, 0, nil},
-		"forgotten":     {2, false, 30 * time.Minute, 1, []string{`level=INFO msg="no more calls fail" target=t0 kind=unreachable failures=2 since=2026-11-01T12:00:00Z last=2026-11-01T12:00:00Z`}},
+		"forgotten":     {2, false, 30 * time.Minute, 1, []string{`level=INFO msg="calls no longer fail" target=t0 kind=unreachable failures=2 since=2026-11-01T12:00:00Z last=2026-11-01T12:00:00Z`}},
 		"single":        {1, false, 30 * time.Minute, 1, nil},
 		"already ended": {7, true, 30 * time.Minute, 1, nil},
 	} {

@@ -38,7 +38,7 @@ func Targets(configured []Target, c class.Class) ([]Target, error) {
 		}
 	}
 	if len(allowed) == 0 {
-		return nil, fmt.Errorf("%w: no target in config.json has the labels that targetLabels asks for: %s", class.ErrParameter, segments(c.TargetLabels))
+		return nil, fmt.Errorf("%w: no target in config.json has the labels in targetLabels: %s", class.ErrParameter, segments(c.TargetLabels))
 	}
 	return allowed, nil
 }

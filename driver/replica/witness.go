@@ -128,7 +128,7 @@ func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	case !w.Created:
 		return w, fmt.Errorf("%w: the volume is not created yet", ErrTransition)
 	case inSync == 0:
-		return w, fmt.Errorf("%w: one replica must stay in the in-sync set", ErrTransition)
+		return w, fmt.Errorf("%w: at least one replica must remain in the in-sync set", ErrTransition)
 	case !w.Replicas.Contains(inSync) || !w.Held.Contains(inSync):
 		return w, fmt.Errorf("%w: the in-sync set would contain a replica that is not in the mirror", ErrTransition)
 	}

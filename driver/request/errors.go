@@ -20,6 +20,6 @@ var (
 	// ErrWitness means that the witness of a replicated volume could not be read or changed.
 	ErrWitness = errors.New("the record of the volume's in-sync replicas cannot be read or changed")
 	// ErrNoReplica means that the required replicas cannot be reached.
-	ErrNoReplica  = errors.New("the volume waits for a replica")
+	ErrNoReplica  = errors.New("the volume is waiting for a replica")
 	ErrLeftBehind = errors.New("the volume is still connected or mounted on this node: repeat the call, or unstage the volume")
 )

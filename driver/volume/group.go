@@ -213,7 +213,7 @@ func takeMembers(ctx context.Context, id GroupID, volumes []source) error {
 		}
 	}
 	if errors.Is(err, spdkrpc.MethodNotFound) {
-		return fmt.Errorf("%w: a target's proxy is too old to freeze several volumes at the same moment: upgrade spdk-proxy", ErrNotTogether)
+		return fmt.Errorf("%w: a target's proxy is too old to freeze several volumes simultaneously: upgrade spdk-proxy", ErrNotTogether)
 	}
 	return err
 }

@@ -157,7 +157,7 @@ func (s *Service) walkBases(ctx context.Context, bdev string) (v verdict) {
 			}
 		}
 		if len(seen)+len(level) > maxBases {
-			return verdict{err: fmt.Errorf("target %s: %w: bdev %s is on more than %d others", s.Name, ErrNested, bdev, maxBases)}
+			return verdict{err: fmt.Errorf("target %s: %w: bdev %s is on more than %d other bdevs", s.Name, ErrNested, bdev, maxBases)}
 		}
 	}
 	return v

@@ -104,7 +104,7 @@ func (s *Service) checkStores(stores []Store) error {
 		}
 	}
 	if missing := s.seen.noteStores(stores); len(missing) > 0 {
-		return fmt.Errorf("target %s: %w: %s was loaded before but is not loaded now, so its volumes are unknown: bring its base bdev back; if the lvstore was deleted or replaced, list the remaining ones as lvstores in config.json",
+		return fmt.Errorf("target %s: %w: %s was loaded before but is not loaded now, so its volumes are unknown: restore its base bdev; if the lvstore was deleted or replaced, list the remaining lvstores in config.json",
 			s.Name, ErrStoreMissing, strings.Join(missing, ", "))
 	}
 	if len(stores) == 0 {
