@@ -63,8 +63,13 @@ func TestSuperBlockFieldBoundsAreChecked(t *testing.T) {
 	s, err := ReadSuper(m)
 	require.NoError(t, err)
 	assert.Equal(t, Super{
-		Version: 3, SuperBlob: firstID, ClusterSize: clusterSize, MetadataStart: metadataStart, MetadataPages: metadataPages, Type: "0123456789abcdef", Bytes: clusters * clusterSize,
+		Version: 3, SuperBlob: firstID, ClusterSize: clusterSize, MetadataStart: metadataStart, MetadataPages: metadataPages, Type: "0123456789abcdef", Bytes: clusters * clusterSize, RecordsPageSize: true,
 	}, s)
+	le.PutUint32(m[92:], 0)
+	m.sum()
+	s, err = ReadSuper(m)
+	require.NoError(t, err)
+	assert.False(t, s.RecordsPageSize)
 	le.PutUint64(m[80:], 0)
 	m.sum()
 	r, err := Check(t.Context(), m, int64(len(m)), Options{})
