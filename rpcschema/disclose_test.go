@@ -23,7 +23,7 @@ func TestDisclosingMethodsAreListed(t *testing.T) {
 	}
 }
 
-func TestRedactResult(t *testing.T) {
+func TestSecretResultsAreRedacted(t *testing.T) {
 	for name, c := range map[string]struct{ method, result, want string }{
 		"keys":    {"accel_crypto_keys_get", `[{"name":"k","cipher":"AES_CBC","key":"00ff","key2":"11ee"}]`, `[{"name":"k","cipher":"AES_CBC","key":"[redacted]","key2":"[redacted]"}]`},
 		"objects": {"framework_get_config", `[{"method":"m","params":{"key":"00ff"}}]`, `[{"method":"m","params":null}]`},

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestExport(t *testing.T) {
+func TestExportContainsOnlyTheRelease(t *testing.T) {
 	text, err := Default().Export(v2605, func(m *Method) bool { return strings.HasPrefix(m.Name, "bdev_lvol_") })
 	require.NoError(t, err)
 	d, err := Load(text)

@@ -110,7 +110,7 @@ func TestFindByDeprecatedName(t *testing.T) {
 	require.NoError(t, d.ValidateParams("get_lvol_stores", map[string]any{"lvs_name": "a"}, MustRelease("v26.05")))
 }
 
-func TestRedact(t *testing.T) {
+func TestSecretParametersAreRedacted(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m","params":[
 		{"name":"open","schema":{"type":"string"}},
 		{"name":"hush","schema":{"type":"string","x-spdk-sensitive":true}},

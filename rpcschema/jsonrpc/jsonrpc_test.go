@@ -22,7 +22,7 @@ func decodeOne(text string, lim Limits) (*Request, error) {
 	return elements[0].Request, elements[0].Err
 }
 
-func TestBatch(t *testing.T) {
+func TestBatchElementsAreDecodedSeparately(t *testing.T) {
 	elements, batch, err := DecodeMessage([]byte(` [{"method":"a","id":1},7,[{"method":"b","id":2}],{"method":"c","id":3,"x":1},{"method":"d"}]`), Limits{})
 	require.NoError(t, err)
 	assert.True(t, batch)
@@ -179,7 +179,7 @@ func TestNumbersAreLimited(t *testing.T) {
 	assert.Contains(t, e.Message, "more than 999 as a number's exponent")
 }
 
-func TestResponse(t *testing.T) {
+func TestResponseHasResultOrError(t *testing.T) {
 	for want, r := range map[string]Response{
 		`{"jsonrpc":"2.0","id":7,"result":true}`:                                {ID: json.RawMessage("7"), Result: json.RawMessage("true")},
 		`{"jsonrpc":"2.0","id":null,"result":null}`:                             {},

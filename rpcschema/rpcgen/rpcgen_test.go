@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-func TestGolden(t *testing.T) {
+func TestGeneratedFilesMatchTheGoldenFiles(t *testing.T) {
 	text, err := assemble("testdata/areas")
 	require.NoError(t, err)
 	doc, err := rpcschema.Load(text)

@@ -26,7 +26,7 @@ func proxied(t testing.TB, handle http.HandlerFunc) *HTTPS {
 	return h
 }
 
-func TestHTTPSCalls(t *testing.T) {
+func TestHTTPSCallReturnsTheResult(t *testing.T) {
 	h := proxied(t, func(w http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()
 		assert.Equal(t, "u p POST /", user+" "+password+" "+r.Method+" "+r.URL.Path)
@@ -43,7 +43,7 @@ func TestHTTPSCalls(t *testing.T) {
 	assert.Equal(t, uint64(1<<64-1), got.Params["n"])
 }
 
-func TestHTTPSResponses(t *testing.T) {
+func TestHTTPSErrorsHaveTheKindOfTheResponse(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
 		body   string

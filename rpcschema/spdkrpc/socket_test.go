@@ -181,7 +181,7 @@ func TestSocketDoesNotSendRequestsOverTheLimits(t *testing.T) {
 	require.NoError(t, s.Call(t.Context(), "m", map[string]string{"a": strings.Repeat("x", 33<<10)}, nil))
 }
 
-func TestSocketErrors(t *testing.T) {
+func TestSocketErrorsHaveTheKindOfTheirCode(t *testing.T) {
 	s := dial(t, listen(t, func(p *peer) {
 		for {
 			var c call

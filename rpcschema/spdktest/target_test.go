@@ -169,7 +169,7 @@ func TestPollingTargetAcceptsOneConnectionPerPoll(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(begun), 100*time.Millisecond)
 }
 
-func TestCalls(t *testing.T) {
+func TestCallsAreRecorded(t *testing.T) {
 	b := start(t, Options{})
 	require.Error(t, b.call("bdev_get_bdevs", p{"name": "nobody"}, nil))
 	require.Error(t, b.call("bdev_get_bdevs", p{"nme": "x"}, nil))

@@ -50,7 +50,7 @@ func run(t *testing.T, do func(socket string)) *recordedTest {
 	return f
 }
 
-func TestSocket(t *testing.T) {
+func TestTargetIsEmptiedAfterTheTest(t *testing.T) {
 	socket := os.Getenv(Variable) // the socket of a real target, or of a simulation
 	if socket == "" {
 		target, err := spdktest.Start(spdktest.Options{})

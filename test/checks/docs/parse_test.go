@@ -8,7 +8,7 @@ import (
 )
 
 // The other tests depend on the parser. If it missed links, every document would pass.
-func TestParse(t *testing.T) {
+func TestMarkdownIsParsed(t *testing.T) {
 	d := parse("a.md", []byte("# The `proxy`: what, and why?\n\nSee [this](b.md#x), ![that](c.png), <https://example.org>, `make demo`, `[no](link.md)`.\n\n"+
 		"## Twice\n\n## Twice\n\n[ref]: d.md\n\nA [ref].\n\n```\n$ make test\n[no](link.md)\n```\n"))
 	assert.Equal(t, []string{"b.md#x", "c.png", "d.md"}, d.links)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSignIn(t *testing.T) {
+func TestUserSignsInWithAPassword(t *testing.T) {
 	p := newPage(t)
 	p.open("")
 	p.fill("User", "admin")

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNodePluginDeleted(t *testing.T) {
+func TestPodKeepsItsVolumeWhenTheNodePluginIsDeleted(t *testing.T) {
 	n := parallelNamespace(t, "the node plugin's pods are deleted: a pod keeps its volume and can end, and the next pod can start; a node that gets the startup taint meanwhile loses it again")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))

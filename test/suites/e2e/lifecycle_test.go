@@ -97,7 +97,7 @@ func (n *namespace) retainCommands() (retain, name string) {
 	return patches[0][1], strings.Replace(patches[1][1], `"namespace": "default"`, `"namespace": "`+n.name+`"`, 1)
 }
 
-func TestStaticVolume(t *testing.T) {
+func TestStaticVolumeIsNeverDeleted(t *testing.T) {
 	n := parallelNamespace(t, "the manual's example of a volume created by hand: a pod uses it, and the driver never deletes it")
 	ctx := t.Context()
 	uuid, err := env.driver.server.CreateVolume(ctx, "by-hand", 256)
@@ -132,7 +132,7 @@ spec:
       storage.kubernetes.io/csiProvisionerIdentity: 1795416126408-6622-csi.spdk.io}
 `
 
-func TestSPDKCSIVolume(t *testing.T) {
+func TestVolumeCreatedBySPDKCSICanBeUsed(t *testing.T) {
 	n := parallelNamespace(t, "a PersistentVolume created by SPDK's spdk-csi: a pod uses it, and its export admits only that node")
 	ctx := t.Context()
 	uuid, err := env.driver.server.CreateVolume(ctx, "of-spdk-csi", 256)
@@ -173,7 +173,7 @@ driverName: csi.spdk.io
 parameters: {qosIOPS: "%d"}
 `
 
-func TestVolumeAttributesClass(t *testing.T) {
+func TestVolumeAttributesClassLimitsIO(t *testing.T) {
 	n := parallelNamespace(t, "a VolumeAttributesClass limits a volume's I/O while a pod uses it, and another one changes the limit")
 	for name, iops := range map[string]int{"silver": 5000, "gold": 20000} {
 		n.apply(fmt.Sprintf(attributesClass, name, iops))
@@ -206,7 +206,7 @@ spec:
   source: {selector: {matchLabels: {app: database}}}
 `
 
-func TestGroupSnapshot(t *testing.T) {
+func TestGroupSnapshotIsRestored(t *testing.T) {
 	n := parallelNamespace(t, "a VolumeGroupSnapshot of two claims in use: both are restored with their data from that time")
 	sums := map[string]string{}
 	for _, name := range []string{"log", "tables"} {
@@ -245,7 +245,7 @@ func (n *namespace) snapshotOf(claim string) string {
 
 var refusedDeletion = regexp.MustCompile(`method=DeleteSnapshot .*has 2 clones.*code=FailedPrecondition`)
 
-func TestSnapshotWithClones(t *testing.T) {
+func TestSnapshotWithClonesIsNotDeleted(t *testing.T) {
 	n := parallelNamespace(t, "a snapshot with two clones is not deleted, and the driver's log says why; when one clone is gone, it is deleted")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.bound("data")

@@ -23,7 +23,7 @@ import (
 // each number once it is on disk. A restarted container starts a new file.
 const record = `f=0; while [ -e /volume/$f ]; do f=$((f+1)); done; i=0; while i=$((i+1)); do echo $i | dd of=/volume/$f oflag=append conv=notrunc,fsync 2>/dev/null && echo $i; done`
 
-func TestPowerLossOfANode(t *testing.T) {
+func TestSyncedDataSurvivesANodePowerLoss(t *testing.T) {
 	n := newNamespace(t, "a node loses its power while a pod writes: when the node is back, the pod runs again, with all data that was synced")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(strings.Replace(pod("writer", "data"), "trap exit TERM; sleep 365d & wait", "trap exit TERM; ("+record+") & wait", 1))
@@ -61,7 +61,7 @@ func (n *namespace) printed(ctx context.Context, pod string) int {
 	return len(strings.Fields(out))
 }
 
-func TestDrain(t *testing.T) {
+func TestDrainedNodeDetachesItsVolumes(t *testing.T) {
 	n := newNamespace(t, "a node is drained, and the node plugin is deleted before the pods: it waits until their volumes are unmounted and detached")
 	node := env.cluster.Nodes[1].Name
 	n.apply(claim("data", storageClass, "64Mi", ""))

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/storage"
 )
 
-func TestUpgrade(t *testing.T) {
+func TestPodKeepsItsVolumeDuringAnUpgrade(t *testing.T) {
 	n := disturbingNamespace(t, "the chart is upgraded to another image and more arguments while a pod runs: the pod keeps its volume, which is then detached and deleted as usual")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))
@@ -84,7 +84,7 @@ metadata:
   labels: {pod-security.kubernetes.io/enforce: restricted}
 `
 
-func TestPodSecurity(t *testing.T) {
+func TestRestrictedNamespaceRefusesTheNodePlugin(t *testing.T) {
 	n := parallelNamespace(t, "a namespace with Pod Security \"restricted\" admits the controller's pods, but refuses the node plugin's")
 	n.apply(podSecurity)
 	t.Cleanup(func() { n.run("delete", "namespace", "podsecurity-restricted") })

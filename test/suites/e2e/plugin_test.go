@@ -16,7 +16,7 @@ import (
 )
 
 func TestKubectlPlugin(t *testing.T) {
-	n := disturbingNamespace(t, "kubectl spdkgate shows a volume in use as Kubernetes and the storage server know it, and the server's capacity")
+	n := disturbingNamespace(t, "kubectl spdkgate shows the state of a volume in use in Kubernetes and on the storage server, and the server's capacity")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("user", "data"))
 	n.ready("user")

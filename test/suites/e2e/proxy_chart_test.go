@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/storage"
 )
 
-func TestProxyChart(t *testing.T) {
+func TestProxyChartRunsWithoutCapabilities(t *testing.T) {
 	n := parallelNamespace(t, "spdk-proxy's chart runs it beside a target, in a pod without capabilities: it accepts the right password and refuses a wrong one; helm uninstall leaves nothing behind")
 	ctx, node := t.Context(), env.cluster.Nodes[0]
 	certificate, key, ca, err := env.cluster.ServerCertificate("spdk-proxy", node.Address)

@@ -120,8 +120,8 @@ func (n *namespace) keyedServer() (*storage.Server, map[string]any) {
 
 // The test follows the steps in docs/csi-storage-servers.md, both with the chart and after a manual
 // change.
-func TestReplaceCertificate(t *testing.T) {
-	n := newNamespace(t, "the authority's certificate is replaced through the chart's values; after a change by kubectl apply, helm upgrade fails with a conflict, but succeeds with --force-conflicts")
+func TestProxyCertificateIsReplaced(t *testing.T) {
+	n := newNamespace(t, "the proxy's certificate authority is replaced through the chart's values; after a change by kubectl apply, helm upgrade fails with a conflict, but succeeds with --force-conflicts")
 	values := env.driver.values()
 	t.Cleanup(func() { env.upgrade(t, values) })
 	ca := func() string {

@@ -24,7 +24,7 @@ const (
 
 // Each storage server can be used from only one zone, and each node is a separate zone. New pods of
 // the driver get their zone from the node's label.
-func TestZones(t *testing.T) {
+func TestVolumesAreCreatedInThePodsZone(t *testing.T) {
 	n := newNamespace(t, "two storage servers, each reached from one zone: the volume for a claim with WaitForFirstConsumer is created where its pod can run, a later pod runs where the volume is, and a claim larger than the free space waits with an event; with Immediate, volumes are created on the server that has room, and their pods run in its zone")
 	one, two := env.cluster.Nodes[0], env.cluster.Nodes[1]
 	n.useZones(one.Name, two.Name)
@@ -103,7 +103,7 @@ func (n *namespace) immediate(zones map[string]string) {
 }
 
 func TestClaimLargerThanEachServerStaysPending(t *testing.T) {
-	n := parallelNamespace(t, "a claim that is larger than any store waits, with an event that says how much there is")
+	n := parallelNamespace(t, "a claim that is larger than any lvstore waits, and an event states how much space is free")
 	n.apply(claim("large", storageClass, "1Ti", ""))
 	n.event("large", "ProvisioningFailed", "ResourceExhausted")
 	n.event("large", "ProvisioningFailed", "lvs0")

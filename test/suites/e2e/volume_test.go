@@ -39,7 +39,7 @@ func TestRawBlockDataSurvivesThePod(t *testing.T) {
 	assert.Equal(t, written, n.sum("spdkcsi-test-block", "/dev/spdkvol"))
 }
 
-func TestExpansion(t *testing.T) {
+func TestMountedXFSVolumeIsExpanded(t *testing.T) {
 	n := parallelNamespace(t, "an XFS volume grows from 320 to 640 MiB while a pod writes to it")
 	n.apply(xfsClass("expansion"))
 	t.Cleanup(func() { n.run("delete", "storageclass", "expansion") })
@@ -101,7 +101,7 @@ spec:
         resources: {requests: {storage: 64Mi}}
 `
 
-func TestStatefulSet(t *testing.T) {
+func TestStatefulSetPodsKeepTheirData(t *testing.T) {
 	const replicas = 10
 	n := parallelNamespace(t, "a StatefulSet with 10 replicas: each keeps its own data when all pods are deleted")
 	manifest := fmt.Sprintf(statefulSet, replicas, container("      "))

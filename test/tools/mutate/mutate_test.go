@@ -65,7 +65,7 @@ func TestMutantsHaveTheExpectedOutcome(t *testing.T) {
 	assert.NotContains(t, tests, "sum.go:31 9 → 10")
 }
 
-func TestSample(t *testing.T) {
+func TestSampleIsReproducible(t *testing.T) {
 	o := options{n: 15, seed: 1, timeout: time.Minute, short: true}
 	percent, err := run(t.Context(), []string{"./testdata/sum"}, o)
 	require.NoError(t, err)

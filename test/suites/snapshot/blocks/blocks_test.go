@@ -16,7 +16,7 @@ type memory []byte
 func (m memory) WriteAt(b []byte, at int64) (int, error) { return copy(m[at:], b), nil }
 func (m memory) ReadAt(b []byte, at int64) (int, error)  { return copy(b, m[at:]), nil }
 
-func TestVerify(t *testing.T) {
+func TestInconsistentCopiesAreDetected(t *testing.T) {
 	s := Stream{Seed: 7, Blocks: 300}
 	m := make(memory, s.Blocks*Size)
 	last, err := s.Verify(m, 0, 0)
