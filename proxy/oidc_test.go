@@ -165,7 +165,7 @@ func TestCodesAndTokensOfOtherSignInsAreRejected(t *testing.T) {
 		"belongs to another sign-in":         {"nonce": "another"},
 		"belongs to another sign-in: sign":   {"nonce": nil},
 		"for this proxy":                     {"aud": "spdk-proxy"},
-		"was made for another client":        {"azp": "another"},
+		"was issued for another client":      {"azp": "another"},
 		"the token expired on":               {"exp": time.Now().Add(-time.Hour).Unix()},
 		"no user has its subject and claims": {"sub": "bob@example"},
 	} {

@@ -151,7 +151,7 @@ because hosts may have written lvstores to these disks since that file was saved
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&examine, "examine", false, "also choose a file that has SPDK examine more disks than current.json does, because no host could write to them")
+	cmd.Flags().BoolVar(&examine, "examine", false, "also choose a file that makes SPDK examine more disks than current.json does, because no host could write to them")
 	return cmd
 }
 

@@ -164,7 +164,7 @@ func (c *checker) superBlob() error {
 	case p.isExtent():
 		state = fmt.Sprintf("was overwritten by an extent page of blob %#x", p.id())
 	case p.id() != c.Super.SuperBlob || p.sequence() != 0:
-		state = fmt.Sprintf("holds page %d of blob %#x", p.sequence(), p.id())
+		state = fmt.Sprintf("contains page %d of blob %#x", p.sequence(), p.id())
 	}
 	if state != "" {
 		c.found(at, "the page that describes the lvstore %s: the lvstore will not load when the target starts next", state)

@@ -296,7 +296,7 @@ func (q *query) open(ctx context.Context) error {
 	q.place = q.device.Place + " " + list[0].Name + " " + list[0].UUID
 	if q.size = int64(list[0].NumBlocks) * int64(list[0].BlockSize); q.device.Size < q.size {
 		defer func() { _ = q.device.Close() }()
-		return q.contradiction("the target says that the device has %d bytes, but it has %d", q.size, q.device.Size)
+		return q.contradiction("the target reports a device of %d bytes, but the device has %d", q.size, q.device.Size)
 	}
 	return nil
 }

@@ -268,7 +268,7 @@ func (q *query) check(v *blobstore.Reading) error {
 func (q *query) checkLvol(v *blobstore.Reading, l, below *blobstore.Lvol) error {
 	b := q.described[l.UUID]
 	if b == nil || b.DriverSpecific.Lvol == nil {
-		return q.contradiction("snapshot %s (%s) was not below these snapshots before", l.Name, l.UUID)
+		return q.contradiction("snapshot %s (%s) was not an ancestor of these snapshots before", l.Name, l.UUID)
 	}
 	d := b.DriverSpecific.Lvol
 	parent := ""
@@ -286,7 +286,7 @@ func (q *query) checkLvol(v *blobstore.Reading, l, below *blobstore.Lvol) error 
 	case d.LvolStoreUUID == nil || *d.LvolStoreUUID != q.store || len(b.Aliases) != 1 || b.Aliases[0] != v.StoreName+"/"+l.Name:
 		return q.contradiction("snapshot %s/%s (%s) has different names in the target: %v", v.StoreName, l.Name, l.UUID, b.Aliases)
 	case d.EsnapClone != nil && *d.EsnapClone || parent != on:
-		return q.contradiction("the target says that snapshot %q is below %s (%s), on the device it is %q", parent, l.Name, l.UUID, on)
+		return q.contradiction("the target reports snapshot %q as the parent of %s (%s), but on the device it is %q", parent, l.Name, l.UUID, on)
 	}
 	if err := q.checkSize(v, l, b); err != nil {
 		return err
@@ -295,7 +295,7 @@ func (q *query) checkLvol(v *blobstore.Reading, l, below *blobstore.Lvol) error 
 	case !l.Counted || !q.Release.Has(rpcschema.CountsClusters):
 		return nil
 	case d.NumAllocatedClusters == nil:
-		return q.contradiction("the target does not say how many clusters snapshot %s (%s) has", l.Name, l.UUID)
+		return q.contradiction("the target does not report how many clusters snapshot %s (%s) has", l.Name, l.UUID)
 	case *d.NumAllocatedClusters != l.Allocated:
 		return q.contradiction("snapshot %s (%s) has %d clusters in the target, and %d on the device", l.Name, l.UUID, *d.NumAllocatedClusters, l.Allocated)
 	}

@@ -117,7 +117,7 @@ func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 		case !ok || user == who.User:
 		case who.User != "":
 			who.User = ""
-			return who, rejected("the client certificate has names of several users: ask the administrator of this proxy for one with the names of one user only")
+			return who, rejected("the client certificate contains the names of several users: ask the administrator of this proxy for one with the names of one user only")
 		default:
 			who.User = user
 		}

@@ -200,7 +200,7 @@ func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, err
 		return nil, rejected("the issuer's token belongs to another sign-in: sign in again")
 	}
 	if party := claims["azp"]; party != nil && party != f.ClientID {
-		return nil, rejected("the issuer's token was made for another client: sign in again")
+		return nil, rejected("the issuer's token was issued for another client: sign in again")
 	}
 	return claims, nil
 }

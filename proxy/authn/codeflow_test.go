@@ -108,7 +108,7 @@ func TestCodeFromAnotherSignInIsRefused(t *testing.T) {
 		assert.Contains(t, rejected.Reason, c.says, name)
 	}
 	for name, claims := range map[string]map[string]any{
-		"made for another client":    {"azp": "other"},
+		"issued for another client":  {"azp": "other"},
 		"belongs to another sign-in": {"nonce": nil},
 	} {
 		b.issuer.Register("console", "s3cret", driver, with(inNamespace("spdkcsi"), "azp", "console"))

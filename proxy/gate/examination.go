@@ -32,6 +32,6 @@ func checkExamination(ctx context.Context, current *Settings, scope *tenancy.Sco
 const (
 	loadsWhatHostsWrite = "the target loads what hosts write into volumes (bdev_auto_examine), so tenants are not safe from each other. Nothing was executed. " + switchExaminationOff
 	// The next call queries the target again.
-	mayLoadWhatHostsWrite = "the target has not answered whether it loads what hosts write into volumes (framework_get_config of bdev). Nothing was executed; retry when the target serves. " + switchExaminationOff
+	mayLoadWhatHostsWrite = "the target has not reported whether it loads what hosts write into volumes (framework_get_config of bdev). Nothing was executed; retry when the target serves. " + switchExaminationOff
 	switchExaminationOff  = "The administrator of this proxy must start the target with bdev_auto_examine set to false (docs/target.md), or accept the risk with target.accept_loading_what_hosts_write"
 )

@@ -36,7 +36,7 @@ func checkNothingElseFills(ctx context.Context, rpc *spdkrpc.Client, v *volume, 
 		case err == nil && on.storeID != v.storeID:
 		// a bdev that is not a volume may be built on a volume
 		case err == nil, errors.Is(err, spdkrpc.NoSuchDevice):
-			return &InUseError{Volume: v.Volume, Why: "the NBD device " + d.NBDDevice + " of bdev " + d.BdevName + " may write to its lvstore meanwhile. Detach it (nbd_stop_disk), then retry"}
+			return &InUseError{Volume: v.Volume, Why: "the NBD device " + d.NBDDevice + " of bdev " + d.BdevName + " may be writing to its lvstore. Detach it (nbd_stop_disk), then retry"}
 		default:
 			return err
 		}

@@ -23,7 +23,7 @@ func (e *GrownError) Error() string {
 		remedy = fmt.Sprintf("The clone is a snapshot: delete %s first", e.Clone)
 	}
 	if e.Unread != nil {
-		remedy += ". The metadata, which show whether the deletion is safe, could not be read: see the proxy's log"
+		remedy += ". The metadata, which shows whether the deletion is safe, could not be read: see the proxy's log"
 	}
 	return fmt.Sprintf("snapshot %s is smaller than its clone %s: if SPDK deleted it now, the clone could be as small as the snapshot after a restart, or be lost. Nothing was executed. %s", e.Snapshot, e.Clone, remedy)
 }

@@ -83,7 +83,7 @@ func (t *Shapes) planOf(m *rpcschema.Method) (p Plan) {
 	case slices.Contains(claiming, m.Name):
 		p.Refusal = "SPDK loads the disks of a RAID at each start, and a host may still write to this one"
 	case slices.Contains(uncounted, m.Name):
-		p.Refusal = "SPDK does not list what it adds, so no quota can bound it"
+		p.Refusal = "SPDK does not list what it adds, so no quota can limit it"
 	case params.needs != "":
 		p.Refusal = "it needs " + params.needs + ", which no tenant can own"
 	case slices.ContainsFunc(t.rootKinds(m), func(kind string) bool { return !scopes(kind) && !IsInner(kind) }):
