@@ -72,7 +72,7 @@ func TestDocumentedScrapeConfigurationWorks(t *testing.T) {
 	assert.Equal(t, "spdkgate_get_metrics", b.lastCall()["method"], "a scrape is in the log")
 	assert.Equal(t, "allow", b.lastCall()["decision"])
 
-	// The scraper's user may not make other calls. The metrics count its scrapes.
+	// The scraper's user is not permitted to make other calls. The metrics count its scrapes.
 	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", scrape.Auth.Username, viewerPassword, strings.NewReader(createMalloc)).StatusCode)
 	again := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil).body
 	assert.Contains(t, again, `spdk_proxy_calls_total{method="spdkgate_get_metrics",outcome="ok",user="prometheus"} 1`)

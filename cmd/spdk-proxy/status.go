@@ -180,8 +180,8 @@ func (r *remote) read(ctx context.Context) (*figures.Figures, error) {
 	return r.reader.Read(ctx, t), nil
 }
 
-// status reads the data for the status page. The proxy's metrics are omitted if there is no proxy
-// or the user may not read them.
+// status reads the data for the status page. The proxy's metrics are omitted if there is no proxy,
+// or if the user is not permitted to read them.
 func (r *remote) status(ctx context.Context) (*terminal.Status, error) {
 	f, err := r.read(ctx)
 	if err != nil {

@@ -145,7 +145,7 @@ type ioHistory struct {
 }
 
 // read returns the I/O of all bdevs in the last minute. It returns nil if there is no proxy, if the
-// proxy records no history, or if the user may not read it.
+// proxy records no history, or if the user is not permitted to read it.
 func (h *ioHistory) read(ctx context.Context, r *remote) []spdkrpc.ProxyBdevIO {
 	if time.Since(h.taken) < historyAge {
 		return h.bdevs

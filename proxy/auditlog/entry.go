@@ -74,7 +74,7 @@ const message = "call"
 // These constants limit the length of logged text that clients control, in bytes unless noted.
 const (
 	maxParams = 16 << 10 // encoded parameters of one call; longer parameters are omitted
-	maxName   = 128      // name of a method, which may not exist
+	maxName   = 128      // name of a method, whether or not it exists
 	maxError  = 2 << 10  // error that quotes unknown names
 
 	maxResources = 16  // number of resources named by one call

@@ -64,7 +64,7 @@ type Result struct {
 	Decision     policy.Decision
 	Rules        []policy.Finding
 	Standing     string // how the method is treated for the user's tenant; "" if the user has none
-	Foreign      bool   // whether tenants may not call the method
+	Foreign      bool   // whether tenants are not permitted to call the method
 	Refused      bool   // whether the tenant's configuration does not allow the parameters
 }
 

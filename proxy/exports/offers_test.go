@@ -38,8 +38,8 @@ func TestVolumeExposedElsewhereIsNotExported(t *testing.T) {
 	require.ErrorContains(t, err, "find out what else exposes volume lvs0/v0")
 }
 
-// A warning names the kinds of exports that the user may not read, because one of them could expose
-// the volume.
+// A warning names the kinds of exports that the user is not permitted to read, because one of them
+// could expose the volume.
 func TestUnreadableExportsCauseAWarning(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
@@ -50,8 +50,8 @@ func TestUnreadableExportsCauseAWarning(t *testing.T) {
 	require.Contains(t, p.Warnings[0], "must not read other exports (iSCSI)")
 }
 
-// If the user may not read the names of volumes, List omits them. If reading them fails, List
-// returns an error.
+// If the user is not permitted to read the names of volumes, List omits them. If reading them
+// fails, List returns an error.
 func TestListWorksWithoutVolumeNames(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}})

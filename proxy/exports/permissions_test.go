@@ -12,7 +12,7 @@ import (
 )
 
 // A plan contains no calls that are known to fail because the target was built without the method,
-// or because the user may not make the call.
+// or because the user is not permitted to make the call.
 func TestPlanAvoidsCallsThatWouldFail(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}

@@ -27,7 +27,7 @@ type state struct {
 	// another way in which the volume is exposed, such as an iSCSI target; "" if the user can see
 	// none
 	offeredBy  string
-	unread     []string        // kinds of other exports that the user may not read
+	unread     []string        // kinds of other exports that the user is not permitted to read
 	transports map[string]bool // nil if unknown
 	keys       map[string]bool // nil if unknown
 	may        permissions
@@ -36,8 +36,8 @@ type state struct {
 // A target reads and changes exports.
 type target struct{ rpc *spdkrpc.Client }
 
-// unknowable reports whether a read failed because the user may not call the method, or because the
-// target lacks it.
+// unknowable reports whether a read failed because the user is not permitted to call the method, or
+// because the target lacks it.
 func unknowable(err error) bool {
 	kind := spdkrpc.KindOf(err)
 	return kind == spdkrpc.Denied || kind == spdkrpc.MethodNotFound

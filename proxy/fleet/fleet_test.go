@@ -82,7 +82,7 @@ func TestFailingServerDoesNotFailOtherReads(t *testing.T) {
 		switch i % 10 {
 		case 3:
 			<-ctx.Done()
-			return nil // a read function may not detect that its data is incomplete
+			return nil // a read function can fail to detect that its data is incomplete
 		case 4:
 			return wrong
 		}

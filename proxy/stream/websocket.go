@@ -74,8 +74,8 @@ func (s *socket) release() {
 	s.reserved = 0
 }
 
-// breaks reports whether a message was not read to its end, or whether the user may not send
-// further messages.
+// breaks reports whether a message was not read to its end, or whether the user is no longer
+// permitted to send messages.
 func (s *socket) breaks(err error) bool {
 	var tooLong *http.MaxBytesError
 	return errors.As(err, &tooLong) || errors.Is(err, gate.ErrSlowBody) || errors.Is(err, errBinary) || gate.AnswerTo(err).Status == http.StatusUnauthorized

@@ -28,7 +28,7 @@ type State struct {
 	// means that it was restarted.
 	Reconnects    int
 	Err           error // why the target is unreachable
-	UntrustedPeer bool  // a user who may not listen at the socket is listening there
+	UntrustedPeer bool  // an untrusted user is listening at the socket
 	// Examination states which bdevs the current process examines. ExaminationSince is when the
 	// proxy first received this response; restarts with the same option do not change it.
 	Examination      Examination

@@ -77,9 +77,9 @@ const (
 	enter                // the value is kept, but its content is filtered
 )
 
-// root filters the whole result. It returns false if the tenant may not see any part of the result.
-// If the call changed the tenant's objects, a name in its result is the name of an object that the
-// call created.
+// root filters the whole result. It returns false if the tenant must not see any part of the
+// result. If the call changed the tenant's objects, a name in its result is the name of an object
+// that the call created.
 func (f *filter) root(w *plan.Form) bool {
 	i, owned := f.Space(0), f.grant.owned
 	if w.Sensitive {

@@ -38,7 +38,7 @@ func (s *Scope) AdmitOffline(m *rpcschema.Method, params map[string]any) error {
 	return g.admitParams(context.Background(), params)
 }
 
-// admitMethod returns a *Refusal if tenants may not call the method with any parameters.
+// admitMethod returns a *Refusal if tenants are not permitted to call the method at all.
 func (g *Grant) admitMethod() error {
 	if g.plan.Refusal != "" {
 		return g.scope.refuse("tenants may not call %s: %s", g.method.Name, g.plan.Refusal)

@@ -143,8 +143,8 @@ func Needs(n int) string {
 	return "need"
 }
 
-// Incomplete describes which methods the user may not call, and on how many servers. If there are
-// none, it returns "".
+// Incomplete describes which methods the user is not permitted to call, and on how many servers. If
+// there are none, it returns "".
 func (f *Fleet) Incomplete() string {
 	servers, methods := f.denied()
 	if servers == 0 {
@@ -167,8 +167,8 @@ func (s Server) Warnings() []string {
 	return nil
 }
 
-// Unread lists the data that could not be read from the server, except data that the user may not
-// read.
+// Unread lists the data that could not be read from the server, except data that the user is not
+// permitted to read.
 func (s Server) Unread() []string {
 	if s.Status == nil {
 		return nil
@@ -214,8 +214,8 @@ func (s Server) Cells() []string {
 	return row
 }
 
-// denied returns on how many servers the user may not read everything, and the methods that they
-// refused.
+// denied returns how many servers did not permit the user to read everything, and the methods that
+// they refused.
 func (f *Fleet) denied() (servers int, methods []string) {
 	all := map[string]bool{}
 	for _, s := range f.Servers {

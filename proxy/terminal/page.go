@@ -174,7 +174,7 @@ func (p Page) Status(s *Status) string {
 // tenantsMethod is the proxy's method that reports tenants.
 const tenantsMethod = "spdkgate_get_tenants"
 
-// mayNot reports whether the user may not call a method that the status needs.
+// mayNot reports whether the user lacks the permission to call a method that the status needs.
 func (s *Status) mayNot(method string) bool {
 	return slices.ContainsFunc(s.denied, func(f figures.Failure) bool { return f.Method == method })
 }

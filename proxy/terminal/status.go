@@ -28,7 +28,7 @@ type Status struct {
 	Restarts *int `json:"restarts,omitempty"`
 
 	// These values come from the proxy's metrics. They are absent if there is no proxy, or if the
-	// user may not read its metrics.
+	// user is not permitted to read its metrics.
 	Proxy         string        `json:"proxy_version,omitempty"`
 	Configuration Configuration `json:"configuration,omitempty"`
 	// expiry of the proxy's server certificate

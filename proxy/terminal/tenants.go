@@ -15,7 +15,8 @@ import (
 var tenantsRead = []string{"spdk_get_version", "bdev_lvol_get_lvstores", "bdev_lvol_get_lvols", "bdev_get_bdevs", "nvmf_get_subsystems", "iscsi_get_target_nodes"}
 
 // AddTenants adds the result of spdkgate_get_tenants. If the user belongs to a tenant, the page
-// does not mention data that tenants may not read, but Missing still lists it for scripts.
+// does not mention data that tenants are not permitted to read, but Missing still lists it for
+// scripts.
 func (s *Status) AddTenants(list []Tenant) {
 	s.Tenants = list
 	for _, t := range list {

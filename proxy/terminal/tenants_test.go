@@ -49,7 +49,7 @@ This is all that belongs to tenant red.
 Load and connections of the whole target are shown only to users without a tenant.
 `
 
-// If the user may not read tenants, the page does not claim to show the whole target.
+// If the user is not permitted to read tenants, the page does not claim to show the whole target.
 func TestStatusSaysThatATenantMayBeUnknown(t *testing.T) {
 	f := reading()
 	f.Failures = []figures.Failure{{Method: tenantsMethod, Err: &spdkrpc.Error{Method: tenantsMethod, Kind: spdkrpc.Denied}}}

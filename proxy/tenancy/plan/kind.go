@@ -70,7 +70,8 @@ var (
 
 	// uncounted lists methods whose calls add state that SPDK does not list, so that no quota can
 	// limit it: for example, the hosts that see a namespace, and the states of copies. SPDK keeps
-	// the state of a copy until a client requests it by number, which tenants may not do.
+	// the state of a copy until a client requests it by number, which tenants are not permitted to
+	// do.
 	uncounted = []string{"nvmf_ns_add_host", "bdev_lvol_start_shallow_copy"}
 
 	// claiming lists methods that make SPDK load a bdev at each start of the target, although a
