@@ -137,7 +137,6 @@ func endpoints() []*endpoint {
 	return list
 }
 
-// Every page that the proxy serves is listed as an endpoint.
 func TestEveryPageIsListedAsAnEndpoint(t *testing.T) {
 	list := endpoints()
 	for _, own := range newBench(t, "v26.05").proxy.ownMethods() {

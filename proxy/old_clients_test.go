@@ -310,7 +310,6 @@ func TestTranslationCanBeDisabled(t *testing.T) {
 	b.as(t, "admin", "get_lvol_stores", "", http.StatusOK)
 }
 
-// The example on the page works as documented.
 func TestOldClientsPageExampleWorks(t *testing.T) {
 	const page, example = "docs/old-clients.md", "Use an old client"
 	requests, answers := documented(t, page, example, "json"), documented(t, page, example, "text")

@@ -326,7 +326,6 @@ func TestEnablingSavingRequiresARestart(t *testing.T) {
 	require.ErrorContains(t, r.proxy.Reload(&changed), "target.keys has changed")
 }
 
-// The example in docs/restart.md works.
 func TestRestartPageExampleWorks(t *testing.T) {
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk0")

@@ -59,7 +59,6 @@ func TestSavedFilesCanBeFetchedByCalls(t *testing.T) {
 	}
 }
 
-// When the proxy stops, it saves all unsaved changes.
 func TestChangesAreSavedWhenTheProxyStops(t *testing.T) {
 	r := newRestartBench(t)
 	s := serve(t, r.bench)

@@ -61,7 +61,6 @@ func TestChosenConfigurationIsLoaded(t *testing.T) {
 	assert.Empty(t, status.Missing)
 }
 
-// The status is available even without a target.
 func TestSavedStatusIsAvailableWithoutATarget(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)

@@ -154,7 +154,6 @@ func TestSessionEndsWhenItsCredentialIsRevoked(t *testing.T) {
 	}
 }
 
-// A session that began with a token ends when the token expires.
 func TestSessionEndsWhenItsTokenExpires(t *testing.T) {
 	token, until := authn.NewToken(), time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	b := newBench(t, "v26.05", func(c *config.Config) {

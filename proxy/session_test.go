@@ -210,7 +210,6 @@ func TestSignInWithWrongCredentialsIsRefused(t *testing.T) {
 	assert.Zero(t, b.proxy.sessions.Count())
 }
 
-// Failed sign-ins and failed calls share a limit.
 func TestFailedSignInsAndCallsShareALimit(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()

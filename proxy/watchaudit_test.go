@@ -180,7 +180,6 @@ func TestStreamsEndWithTheirSession(t *testing.T) {
 	}
 }
 
-// An open stream does not keep its session alive.
 func TestStreamsDoNotKeepSessionsAlive(t *testing.T) {
 	b := newBench(t, "v26.05")
 	clock := withClock(b.proxy)

@@ -90,7 +90,6 @@ func TestPolicyExplain(t *testing.T) {
 	assert.Contains(t, o.stderr, "there is no configuration at")
 }
 
-// The output of policy explain is the same as in the manual.
 func TestPolicyExplainMatchesTheManual(t *testing.T) {
 	text, err := os.ReadFile("../../docs/authorization.md")
 	require.NoError(t, err)

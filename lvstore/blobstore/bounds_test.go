@@ -268,7 +268,6 @@ func TestFirstDataClusterFollowsTheMetadata(t *testing.T) {
 	}
 }
 
-// The number of findings in a report is limited.
 func TestNumberOfFindingsIsLimited(t *testing.T) {
 	m := newImage()
 	var list []uint32

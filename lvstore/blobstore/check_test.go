@@ -192,7 +192,6 @@ func (f *failing) ReadAt(b []byte, at int64) (int, error) {
 
 var errRead = errors.New("input/output error")
 
-// If any read fails, the check fails.
 func TestAnyFailedReadFailsTheCheck(t *testing.T) {
 	for _, o := range []Options{{}, {Quick: true}} {
 		for at := 1; ; at++ {

@@ -11,7 +11,6 @@ import (
 	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
 )
 
-// Memory use does not depend on the sizes recorded on a device.
 func TestMemoryDoesNotDependOnRecordedSizes(t *testing.T) {
 	m := image(chained().Image())
 	big := func(p []byte, n uint64) {

@@ -80,7 +80,6 @@ func TestDisabledFeedDropsItsLines(t *testing.T) {
 	assert.Equal(t, FeedLines*lineBytes, f.size)
 }
 
-// Parameters that exceed the maximum length are replaced by their length.
 func TestLongParametersAreReplacedByTheirLength(t *testing.T) {
 	for n, whole := range map[int]bool{maxParams - 1: true, maxParams: true, maxParams + 1: false} {
 		params := map[string]any{"a": strings.Repeat("x", n-len(`{"a":""}`))}

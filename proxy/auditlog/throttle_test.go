@@ -104,7 +104,6 @@ func TestIPv6NetworkIsOneSource(t *testing.T) {
 	assert.EqualValues(t, 90, lines[0]["count"])
 }
 
-// All processes of a local user count as one source.
 func TestProcessesOfOneUserAreOneSource(t *testing.T) {
 	throttle, book := newThrottle()
 	for i := range 100 {

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Tenants without a quota for keys get the default.
 func TestTenantsHaveADefaultKeyQuota(t *testing.T) {
 	q, err := Quota{}.quota()
 	require.NoError(t, err)

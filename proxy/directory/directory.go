@@ -132,8 +132,8 @@ var ErrSuspect = errors.New("another user may have created this file")
 
 // checkSaved refuses files that the directory's owner could have linked into the directory without
 // permission to read them; otherwise, root would read such a file on that user's behalf. A file
-// owned by root is accepted unless it has a second name elsewhere, because an administrator may
-// have edited it.
+// owned by root is accepted, because an administrator may have edited it, unless the file has a
+// second name elsewhere.
 func checkSaved(f, folder *os.File) error {
 	own, err := statOf(folder)
 	if err != nil {

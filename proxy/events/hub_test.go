@@ -69,7 +69,6 @@ func TestListenersResumeAfterAnEvent(t *testing.T) {
 	assert.Less(t, latest[len(latest)-1].ID, uint64(1)<<53, "JavaScript reads it exactly")
 }
 
-// New listeners first receive the lasting conditions.
 func TestNewListenersReceiveOngoingConditionsFirst(t *testing.T) {
 	h := New(10)
 	l := subscribe(t, h, 0)

@@ -13,7 +13,6 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The proxy does not start if a configured directory is missing.
 func TestServerDoesNotStartIfADirectoryIsMissing(t *testing.T) {
 	for name, set := range map[string]func(c *config.Config, dir string){
 		"target.save.dir":   func(c *config.Config, dir string) { c.Target.Save.Dir = dir },

@@ -208,7 +208,6 @@ func TestUnsafeExportsAreRefused(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Listen: at}, ErrRefused, "iSCSI target iqn.2016-06.io.spdk:disk offers volume lvs0/v0 already")
 }
 
-// A host that is named twice is admitted once.
 func TestRepeatedHostIsAdmittedOnce(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	p := w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostA, hostA}, Listen: []Portal{here}})

@@ -68,7 +68,6 @@ func TestEachCallerMakesOneChangeAtATime(t *testing.T) {
 	assert.Empty(t, k.callers.taken, "no lock is left")
 }
 
-// A key that is added again during a sweep is kept.
 func TestSweepKeepsKeysAddedAgain(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)

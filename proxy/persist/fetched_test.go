@@ -60,7 +60,6 @@ func TestStoreKeepsPreviousVersions(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooLarge)
 }
 
-// If a file cannot be written, the previous file remains.
 func TestFailedStoreKeepsThePreviousFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "copies")
 	f, err := OpenFolder(dir, 2)

@@ -30,7 +30,6 @@ func (b *bench) withSlots(n int) (running *atomic.Int32) {
 	return running
 }
 
-// An operation that waits for a lock does not occupy a slot.
 func TestWaitingForLocksDoesNotOccupyASlot(t *testing.T) {
 	for _, export := range []bool{false, true} {
 		b := newBench(t, "v26.05")

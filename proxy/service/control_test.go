@@ -27,7 +27,6 @@ func (l *fullListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// The control socket still works after accept errors.
 func TestControlSocketWorksAfterErrors(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
 	l, err := openSocket(controlName)

@@ -236,7 +236,6 @@ func TestSystemdSocketsMustMatchTheConfiguration(t *testing.T) {
 	require.ErrorContains(t, new(listeners).take(file, want), "systemd's socket")
 }
 
-// Even without a watcher, changes to files are detected.
 func TestChangedFilesAreDetectedWithoutAWatcher(t *testing.T) {
 	f := watchFiles(nil, slog.New(slog.DiscardHandler))
 	defer f.close()

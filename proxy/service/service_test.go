@@ -60,7 +60,6 @@ func TestSocketsAreInaccessibleToOthers(t *testing.T) {
 	}
 }
 
-// Only a change to the contents of a file causes a reload.
 func TestOnlyChangedContentCausesAReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	require.NoError(t, os.WriteFile(path, []byte("1"), 0o600))

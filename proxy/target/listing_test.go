@@ -236,7 +236,6 @@ func TestOverlappingDeletionsDoNotStarveListings(t *testing.T) {
 	assert.Zero(t, a.lists+a.deletes+a.waiting)
 }
 
-// A deletion that waits for a slot does not block listings.
 func TestDeletionWithoutSlotAllowsListings(t *testing.T) {
 	end := make(chan struct{})
 	f := newFake(t, "v24.01", func(c call) string {

@@ -102,7 +102,6 @@ func TestNamesFollowPrometheusConventions(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-// If the target is down, the only metrics are those that report its state.
 func TestDownTargetReportsOnlyItsState(t *testing.T) {
 	f := full()
 	f.Up, f.Phase = false, "startup"
