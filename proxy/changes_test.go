@@ -58,8 +58,8 @@ func (b *bench) writeMetadata(t *testing.T, file string, allocated map[string][]
 	require.NoError(t, os.WriteFile(file, store.Image(), 0o600))
 }
 
-// A snapshot of a volume that is larger than the snapshot can be deleted only if the metadata shows
-// that the volume has its own extent page, or that the snapshot has none.
+// A snapshot that is smaller than its volume can be deleted only if the metadata shows that the
+// volume has its own extent page, or that the snapshot has none.
 func TestDeletionOfASnapshotOfALargerVolumeDependsOnTheMetadata(t *testing.T) {
 	for name, c := range map[string]struct {
 		allocated map[string][]uint64

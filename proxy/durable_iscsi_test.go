@@ -42,8 +42,8 @@ func (r *restartBench) restartWithoutDisk(t *testing.T) {
 	require.NoError(t, os.Rename(r.disk+".away", r.disk))
 }
 
-// If the target lacks a target node because of a missing disk, but still has its group, clients can
-// find out which initiators a restart would admit, and can remove the target node.
+// A target may lack a target node because of a missing disk, but still have its group. Clients can
+// then find out which initiators a restart would admit, and can remove the target node.
 func TestMissingTargetNodeCanBeRemovedFromTheSavedFile(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)

@@ -31,8 +31,9 @@ func (r *restartBench) crash(t *testing.T) {
 	r.reconnected(t)
 }
 
-// If the target crashes after a node was fenced, or after a volume was unpublished or published on
-// another node, the restarted target admits exactly the hosts that the responses have confirmed.
+// The target crashes after a node was fenced, or after a volume was unpublished or published on
+// another node. The restarted target then admits exactly the hosts that the responses have
+// confirmed.
 func TestAccessChangesAreSavedBeforeTheResponse(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -105,8 +106,8 @@ func (r *restartBench) startWithout(t *testing.T, methods ...string) {
 	r.reconnected(t)
 }
 
-// If the target crashes after the deletion of a volume, alone or with its lvstore, and before the
-// configuration was saved, the volume's export does not count as missing, and other changes are
+// The target crashes after a volume was deleted, alone or with its lvstore, and before the
+// configuration was saved. The volume's export does not count as missing, and other changes are
 // saved.
 func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
 	for method, params := range map[string]string{"bdev_lvol_delete": `{"name":"lvs0/v"}`, "bdev_lvol_delete_lvstore": `{"lvs_name":"lvs0"}`} {

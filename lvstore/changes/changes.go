@@ -71,9 +71,9 @@ type Changes struct {
 	Counted bool
 }
 
-// A Reader reads changes. It caches the page on which each snapshot begins, and the progress of
-// reads that were interrupted or ran out of time, so that the next read of the same snapshots
-// continues where the last one stopped. A Reader is safe for concurrent use.
+// A Reader reads changes. It caches the page on which each snapshot begins. It also caches the
+// progress of reads that were interrupted or ran out of time, so that the next read of the same
+// snapshots continues from there. A Reader is safe for concurrent use.
 type Reader struct {
 	mu       sync.Mutex
 	blobs    map[string]uint64 // keyed by the UUIDs of the lvstore and the snapshot

@@ -13,7 +13,7 @@ import (
 )
 
 // HeaderWait limits how long a client may take to send a request's header or to complete the TLS
-// handshake, and how long a load balancer may take to send its PROXY protocol header.
+// handshake. It also limits how long a load balancer may take to send its PROXY protocol header.
 const HeaderWait = 10 * time.Second
 
 // WriteWait limits how long a single write to a client may take.

@@ -17,8 +17,8 @@ var attachesFile = map[string]bool{"bdev_aio_create": true, "bdev_uring_create":
 
 // attachFile creates a bdev on a file, unless another bdev already uses the file and both can write
 // to it. SPDK accepts a second bdev, but writes through one bdev destroy an lvstore on the other.
-// attachFile recognizes the file even under another path, such as a link, unless this process has
-// no access to the files; then it compares only their paths.
+// attachFile recognizes the file even under another path, such as a link. If this process has no
+// access to the files, it compares only their paths.
 func (e *Executor) attachFile(ctx context.Context, c Command) (json.RawMessage, error) {
 	select { // the next call must see the bdev that this call creates
 	case e.attaching <- struct{}{}:

@@ -146,8 +146,8 @@ func TestSimilarObjectsAreAllKept(t *testing.T) {
 	}
 }
 
-// If a RAID or an iSCSI target node loses a disk without a call, the file keeps a single call with
-// all disks until it is certain that the target is not stopping.
+// If a RAID or an iSCSI target node loses a disk without a call, the target may be stopping. Until
+// this is ruled out, the file keeps a single call with all disks.
 func TestObjectThatLostADiskIsSavedOnce(t *testing.T) {
 	for method, c := range map[string][2]string{
 		"bdev_raid_create":         {`{"name":"r","raid_level":"raid1","base_bdevs":["d1","d2"]}`, `{"name":"r","raid_level":"raid1","base_bdevs":["d1","removed_base_bdev_1"]}`},

@@ -2,7 +2,7 @@
 // snapshots of such volumes.
 //
 // SPDK's bdev_lvol_snapshot does not wait for I/O in flight, which can then overwrite the lvstore's
-// metadata. Therefore, the package first freezes the volumes: it sets the ANA state of all their
+// metadata. Therefore, the package first freezes the volumes. It sets the ANA state of all their
 // paths to inaccessible, so that hosts hold back new I/O, and waits for the I/O in flight. Then it
 // takes or deletes the snapshot, and restores the states of the paths.
 //

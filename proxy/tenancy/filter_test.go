@@ -47,7 +47,7 @@ func oracle(_ context.Context, method string, params map[string]any) (json.RawMe
 	return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.NoSuchDevice, Code: -19}
 }
 
-// spoil randomly changes a value that conforms to the schema: it replaces some names with those of
+// spoil randomly changes a value that conforms to the schema. It replaces some names with those of
 // other owners, changes the types of some values, and adds members that the schema does not
 // describe.
 func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {

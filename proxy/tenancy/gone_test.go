@@ -61,7 +61,7 @@ func (w *world) assertHidden(user, nqn string) {
 }
 
 // After a volume is gone, the tenant can see and delete the volume's subsystem, but not use it
-// otherwise: a volume that is only temporarily missing may return and belong to another tenant.
+// otherwise. A volume that is only temporarily missing may return and belong to another tenant.
 func TestSubsystemOfAMissingVolumeCanOnlyBeSeenAndDeleted(t *testing.T) {
 	for _, count := range []int{1, asksBeforeListing + 2} {
 		w := goneWorld(t)

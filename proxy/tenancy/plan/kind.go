@@ -52,7 +52,7 @@ func scopes(kind string) bool { return IsObject(kind) || IsNew(kind) }
 
 // These lists contain facts about methods that the schema cannot express.
 var (
-	// harmless lists methods that tenants may call although they name no objects: their results do
+	// harmless lists methods that tenants may call although they name no objects. Their results do
 	// not name tenants' objects, they act only on a barrier at which the same user's call waits, or
 	// they filter their results by tenant themselves.
 	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier", "spdkgate_target_get_info", "spdkgate_get_tenants", "spdkgate_get_limits"}
