@@ -71,8 +71,8 @@ func secretPurposes(t *testing.T, parameters map[string]string) []string {
 	return purposes
 }
 
-// The classes name Secrets for exactly those calls for which the driver needs one. The driver's
-// messages tell users to set these parameters.
+// The classes name Secrets for exactly the calls that need a Secret. The driver's messages tell
+// users to set these parameters.
 func TestClassesNameTheSecretsNeededByTheDriver(t *testing.T) {
 	source, err := os.ReadFile("../driver/controller/controller.go")
 	require.NoError(t, err)

@@ -70,7 +70,7 @@ func TestSecretIsAcceptedByTheDriver(t *testing.T) {
 	assert.ElementsMatch(t, servers, accounts)
 }
 
-// The manifests mount both files at the paths from which the driver reads them.
+// The manifests mount both files at the paths where the driver reads them.
 func TestDriverFindsItsFiles(t *testing.T) {
 	_, cfg := controller(t).mount(t, "spdkcsi-controller", filepath.Dir(config.Path))
 	assert.Equal(t, "spdkcsi-cm", cfg.ConfigMap.Name)

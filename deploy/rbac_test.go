@@ -12,7 +12,7 @@ import (
 )
 
 // allowed lists the verbs that each role allows, by "group/resource", with the names of the objects
-// to which they are limited. The deployed sidecars need no other verbs. Any addition would also
+// that they are limited to. The deployed sidecars need no other verbs. Any addition would also
 // benefit an attacker with a stolen token.
 var allowed = map[string]map[string]string{
 	"spdkcsi-provisioner-role": {

@@ -18,8 +18,8 @@ import (
 
 const unreachable = `{"nodes": [{"name": "t0", "rpcURL": "http://127.0.0.1:1", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1"}]}`
 
-// Each command that reads config.json and the credentials fails if either is missing or malformed,
-// and its error names the file or the variable.
+// Each command that reads config.json and the credentials fails if either file is missing or
+// malformed, and its error names the file or the variable.
 func TestCommandsNeedAConfigurationAndCredentials(t *testing.T) {
 	const id = "t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 	commands := map[string][]string{
@@ -48,7 +48,7 @@ func TestCommandsNeedAConfigurationAndCredentials(t *testing.T) {
 
 		require.NoError(t, os.WriteFile(secretPath, []byte(`{"rpcTokens": [{"name": "t0", "username": "u", "password": "p"}]}`), 0o600))
 		_, err = runCommand(t, args...)
-		if name == "doctor" { // which reports the unreachable target as a finding
+		if name == "doctor" { // doctor reports the unreachable target as a finding
 			require.ErrorIs(t, err, exitCode{code: exitFindings})
 		} else {
 			require.ErrorContains(t, err, "t0", "%s: the target is unreachable", name)
@@ -93,8 +93,8 @@ func TestSizesArePrintedInMiBOrGiB(t *testing.T) {
 	}
 }
 
-// A status of the node that is malformed, unreadable or too old is refused.
-func TestStaleOrMalformedNodeStatusIsRefused(t *testing.T) {
+// A malformed, unreadable or outdated node status is rejected.
+func TestStaleOrMalformedNodeStatusIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "status.json")
 	_, err := readStatus(path, time.Now())

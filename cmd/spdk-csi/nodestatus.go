@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// statusFile is the file in the state directory to which the node plugin writes the state of its
-// volumes.
+// statusFile is the file in the state directory that the node plugin writes the state of its
+// volumes to.
 const statusFile = "node-status.json"
 
 func nodeStatusCommand() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 )
 
 // compile builds a program with goVersion, which is the Go version pinned in packages.lock. The
-// result does not depend on the host, and is identical to the one that the Dockerfiles build.
+// result does not depend on the host, and is identical to a build with the Dockerfiles.
 func compile(ctx context.Context, program, arch, goVersion, version, out string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w -X main.version="+version, "-o", out, "./cmd/"+program)
 	for _, v := range os.Environ() {

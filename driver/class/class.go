@@ -19,8 +19,8 @@ type Class struct {
 	// MkfsOptions contains options for mkfs. The file system determines which options are allowed
 	// (package mkfs).
 	MkfsOptions string
-	// VolumeUUID sets the UUID of each xfs or btrfs file system to that of its volume, even if the
-	// volume is a copy.
+	// VolumeUUID gives each xfs or btrfs file system the UUID of its volume, even if the volume is
+	// a copy.
 	VolumeUUID bool
 	// Targets, TargetLabels and Stores limit where volumes are created; empty means anywhere. A
 	// target must have all of the labels.
@@ -116,7 +116,7 @@ const (
 // sidecarPrefix is the prefix of the keys that Kubernetes' sidecars add for their own use.
 const sidecarPrefix = "csi.storage.k8s.io/"
 
-// Parse reads the parameters of a StorageClass, and those of a VolumeAttributesClass, which take
+// Parse reads the parameters of a StorageClass and of a VolumeAttributesClass, which take
 // precedence. Errors wrap [ErrParameter].
 func Parse(storage, mutable map[string]string) (Class, error) {
 	var c Class

@@ -150,7 +150,7 @@ func find(name string) (Parameter, bool) {
 	return parameters[i], true
 }
 
-// names returns the names of all parameters, or only of the mutable ones, for use in an error.
+// names returns the names of all parameters, or only of mutable parameters, for use in an error.
 func names(mutable bool) string {
 	var all []string
 	for _, p := range parameters {

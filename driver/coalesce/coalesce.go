@@ -1,7 +1,7 @@
 // Package coalesce merges identical concurrent reads.
 //
-// A caller gets the result of a read that began after the call, so the result is as recent as that
-// of a read by the caller itself. The caller never receives the result of a read that was already
+// A caller gets the result of a read that began after the call, so the result is as recent as if
+// the caller itself had read it. The caller never receives the result of a read that was already
 // running, because that result may be older than the call.
 //
 // Only one read of a key runs at a time, so a caller waits for at most one read before its own. A

@@ -26,8 +26,8 @@ const (
 	CredentialsDir = "/etc/spdkcsi-secret"
 )
 
-// A Config holds the controller's config.json: the storage nodes, each of which is one SPDK target
-// behind a proxy.
+// A Config is the contents of the controller's config.json. Each storage node in it is one SPDK
+// target behind a proxy.
 type Config struct {
 	// Nodes are the storage servers.
 	Nodes []Target `json:"nodes"`

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A prepared export is an export on a fake kernel, in a certain state.
+// A prepared is an export on a fake kernel in a given state.
 type prepared struct {
 	*kernel
 	Watcher
@@ -67,7 +67,7 @@ func prepareNVMe(t *testing.T, multipath, attached bool) prepared {
 }
 
 // If any access to the kernel fails, the operation fails with that error and without a result,
-// unless it does not need the access. A retry has the same result as without the failure.
+// unless it does not need the access. A retry returns the same result as without the failure.
 func TestFailedAccessFailsTheOperation(t *testing.T) {
 	for name, prepare := range preparedExports {
 		for operation, c := range map[string]struct {

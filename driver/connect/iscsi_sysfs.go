@@ -92,7 +92,7 @@ func (i *iscsi) serial(elem ...string) string {
 }
 
 // chooseLUN returns LUN 0. If the serial number of LUN 0 is a volume's UUID (SPDK uses the first 31
-// characters), the UUID must be that of the export's volume.
+// characters), it must match the export's volume.
 func chooseLUN(e Export, all []lun) (lun, error) {
 	var matches []lun
 	for _, l := range all {

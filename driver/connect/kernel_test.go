@@ -31,7 +31,7 @@ type kernel struct {
 	held     map[string]bool // devices opened exclusively
 	rdevs    map[string]uint64
 
-	accesses, failAt int // number of accesses to the node, and index of the one that fails with EIO
+	accesses, failAt int // number of accesses to the node, and index of the access that fails with EIO
 }
 
 // access counts an access to the node, and returns its error.

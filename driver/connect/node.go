@@ -24,8 +24,8 @@ type node struct {
 	exchange func(path, text string) (string, error)
 	// rdev returns the device number behind a block device's node.
 	rdev func(path string) (uint64, error)
-	// claim opens a block device exclusively and closes it again. It fails with EBUSY if the device
-	// is in use.
+	// claim opens a block device exclusively and closes it again, to check that nothing is using
+	// the device. It fails with EBUSY if the device is in use.
 	claim func(path string) error
 	// list returns the names in a directory.
 	list func(path string) ([]string, error)

@@ -77,8 +77,7 @@ func TestNVMeConnectWithoutKeysIsRefused(t *testing.T) {
 	assert.Empty(t, k.log(), "the kernel was not asked to connect")
 }
 
-// A second Connect with other keys replaces the keys of the export's controllers, but not those of
-// other controllers.
+// A second Connect with other keys replaces only the keys of the export's controllers.
 func TestNVMeReplacesKeys(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")

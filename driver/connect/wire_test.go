@@ -19,13 +19,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// The first PDU of NVMe/TCP has 128 bytes, which are zero except for its type and sizes.
+// The first PDU of NVMe/TCP has 128 bytes. All bytes except its type and sizes are zero.
 func TestICReqIsEncoded(t *testing.T) {
 	want := append([]byte{0, 0, 128, 0, 128, 0, 0, 0}, make([]byte, 120)...)
 	assert.Equal(t, want, initializeRequest())
 }
 
-// The command Connect is encoded as the NVMe over Fabrics specification defines it.
+// The Connect command is encoded as defined in the NVMe over Fabrics specification.
 func TestConnectCommandIsEncoded(t *testing.T) {
 	h := HostOf("worker-1")
 	pdu, err := connectCommand(nqn1, h)
@@ -71,8 +71,8 @@ func TestISCSILoginIsEncoded(t *testing.T) {
 	}
 }
 
-// A response counts only if it is complete and has the expected type and size.
-func TestPDUsAreChecked(t *testing.T) {
+// A response is accepted only if it is complete and has the expected type and size.
+func TestInvalidPDUsAreRejected(t *testing.T) {
 	pdu := []byte{1, 0, 0, 0, 12, 0, 0, 0, 9, 9, 9, 9}
 	got, err := readPDU(bytes.NewReader(pdu), 1, 12)
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestPDUsAreChecked(t *testing.T) {
 	}
 }
 
-// Of several records for an address, those without an interface of this driver are skipped. A
+// If an address has several records, records without an interface of this driver are skipped. A
 // record that cannot be replaced is not changed, and its temporary file is removed.
 func TestRecordsOfTheInterfaceAreChanged(t *testing.T) {
 	k, c := newISCSIKernel(t)
@@ -123,8 +123,8 @@ func TestRecordsOfTheInterfaceAreChanged(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// The exit codes are those of iscsiadm(8), and that of a shell that cannot find a program.
-func TestExitCodesOfISCSIAdm(t *testing.T) {
+// The exit codes are defined by iscsiadm(8), except the code of a shell that cannot find a program.
+func TestISCSIAdmExitCodesNeverChange(t *testing.T) {
 	assert.Equal(t, map[string]int{
 		"ISCSI_ERR_SESS_NOT_FOUND": 2, "ISCSI_ERR_TRANS": 4, "ISCSI_ERR_LOGIN": 5, "ISCSI_ERR_TRANS_TIMEOUT": 8, "ISCSI_ERR_PDU_TIMEOUT": 11, "ISCSI_ERR_TRANS_NOT_FOUND": 12,
 		"ISCSI_ERR_SESS_EXISTS": 15, "ISCSI_ERR_ISCSID_COMM_ERR": 18, "ISCSI_ERR_FATAL_LOGIN": 19, "ISCSI_ERR_ISCSID_NOTCONN": 20, "ISCSI_ERR_NO_OBJS_FOUND": 21,
@@ -137,14 +137,15 @@ func TestExitCodesOfISCSIAdm(t *testing.T) {
 	})
 }
 
-// Options that are not set have the documented defaults; those that are set keep their values.
+// Unset options have the documented defaults; all other options keep their values.
 func TestNVMeOptionsHaveDefaults(t *testing.T) {
 	assert.Equal(t, NVMeOptions{CtrlLossTimeout: 10 * time.Minute, ReconnectDelay: 2 * time.Second, KeepAlive: 5 * time.Second}, NVMeOptions{}.withDefaults())
 	given := NVMeOptions{CtrlLossTimeout: -1, ReconnectDelay: time.Second, KeepAlive: time.Minute, FastIOFail: time.Hour, IOQueues: 3, QueueSize: 17}
 	assert.Equal(t, given, given.withDefaults())
 }
 
-// A canceled operation reports its cause, and one that took too long that it did.
+// A canceled operation reports the cause of the cancellation. An operation that exceeds its
+// deadline reports a timeout.
 func TestEarlierDeadlineLeavesTimeForTheError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

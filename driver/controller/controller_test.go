@@ -174,7 +174,7 @@ func source(s *csi.VolumeContentSource) func(*csi.CreateVolumeRequest) {
 	return func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = s }
 }
 
-// Volume names, ids and contexts are the same as those of spdk-csi.
+// Volume names, ids and contexts are the same as in spdk-csi.
 func TestVolumesAreCompatibleWithSpdkCSI(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	req := b.request("pvc-1", 5*mib)

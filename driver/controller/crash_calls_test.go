@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A csiCall is a CSI call into which faults are injected. The field prepare returns the call, which
-// can be repeated and returns the same response each time.
+// A csiCall is a CSI call for fault injection. prepare returns the call, which can be repeated and
+// returns the same response each time.
 type csiCall struct {
 	name     string
 	attached bool // the call concerns exports, which depend on the transport

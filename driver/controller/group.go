@@ -86,7 +86,7 @@ func addMember(members []volume.Members, s *volume.Service, uuid string) []volum
 	return members
 }
 
-// otherTargets opens all targets except those of a group.
+// otherTargets opens all targets that have no members of a group.
 func (c *Controller) otherTargets(members []volume.Members, secrets map[string]string, secretParam string) (others []volume.Members, err error) {
 	services, err := c.openTargets(c.targets.placement, secrets, secretParam)
 	for _, s := range services {

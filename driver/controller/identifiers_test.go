@@ -90,9 +90,9 @@ func deletionsByID(b *testController) map[string]func(ctx context.Context, id st
 	}
 }
 
-// An id that this driver cannot have assigned names no object. For an id whose target is not
+// An id that this driver cannot have assigned names no object. If the target in an id is not
 // configured, the error names the target, even if the call deletes the object.
-func TestUnknownIDsAreRefused(t *testing.T) {
+func TestUnknownIDsAreRejected(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.withCredentials(t)
 	id := uuid.NewString()
@@ -110,8 +110,8 @@ func TestUnknownIDsAreRefused(t *testing.T) {
 	assert.Empty(t, b.targets[0].exports(t))
 }
 
-// Commands that read with the controller's own credentials fail without them, and for a target that
-// is not configured.
+// Commands that use the controller's own credentials fail without these credentials, and for a
+// target that is not configured.
 func TestOwnReadsNeedCredentialsAndKnownTargets(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	ctx, id := t.Context(), request.VolumeID{Target: "t0", UUID: uuid.NewString()}
@@ -167,7 +167,7 @@ func TestVolumeBeingDeletedIsNotReturned(t *testing.T) {
 	assert.Equal(t, v.GetVolumeId(), b.create(t, "pvc-1", 4*mib).GetVolumeId())
 }
 
-// A group snapshot that lists a member twice has each member once.
+// If a request lists a member of a group snapshot twice, the group contains that member only once.
 func TestRepeatedSnapshotIDsCountOnce(t *testing.T) {
 	b, x := newObjects(t)
 	ids := memberIDsOf(x.group)
@@ -185,7 +185,7 @@ func TestRepeatedSnapshotIDsCountOnce(t *testing.T) {
 }
 
 // Only ids that formatGroupID can return are ids of group snapshots. Deleting a group snapshot with
-// another id succeeds without doing anything.
+// any other id succeeds and changes nothing.
 func TestGroupIDsAreParsed(t *testing.T) {
 	b, x := newObjects(t)
 	one := x.group.GetGroupSnapshotId()

@@ -11,8 +11,8 @@ import (
 )
 
 // Allocated reports which clusters of a volume are allocated. If base is not empty, it is the UUID
-// of a snapshot on the same target, and Allocated reports which clusters may differ from those of
-// the snapshot. Hosts must not write to the volume during the call.
+// of a snapshot on the same target, and Allocated reports which clusters may differ from the
+// snapshot. Hosts must not write to the volume during the call.
 func (c *Controller) Allocated(ctx context.Context, id request.VolumeID, base string) (inventory.Allocation, error) {
 	service, err := c.findTarget(ctx, id, nil, "")
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 )
 
 // nodeNames maps the host names that targets store back to node ids. A host name is a hash of a
-// node id, so nodeNames contains only nodes for which this process has published or unpublished a
-// volume. nodeNames is safe for concurrent use; the zero value is empty.
+// node id, so nodeNames contains only nodes that this process has published a volume to or
+// unpublished a volume from. nodeNames is safe for concurrent use; the zero value is empty.
 type nodeNames struct {
 	mu  sync.Mutex
 	ids map[string]string

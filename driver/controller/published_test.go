@@ -79,8 +79,8 @@ func TestPublishedNodesAreListed(t *testing.T) {
 	}
 }
 
-// A volume whose export lacks a listener is not listed as published, because nodes cannot use that
-// export.
+// If the export of a volume lacks a listener, the volume is not listed as published, because nodes
+// cannot use the export.
 func TestIncompleteExportIsNotListed(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

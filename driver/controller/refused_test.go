@@ -151,7 +151,8 @@ func (x objects) calls(t *testing.T) map[string]controllerCall {
 	return calls
 }
 
-// ownCalls returns the calls without a secret, for which the controller uses its own credentials.
+// ownCalls returns the calls without a secret. The controller uses its own credentials for these
+// calls.
 func (x objects) ownCalls(t *testing.T) map[string]controllerCall {
 	ctx := t.Context()
 	return map[string]controllerCall{

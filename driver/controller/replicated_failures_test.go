@@ -20,8 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A replicatedState contains what exists of the replicated volume "pvc-1": the number of lvols and
-// the hosts of each server, and the writer that the witness names.
+// A replicatedState describes the replicated volume "pvc-1": the number of lvols and the hosts on
+// each server, and the writer in the witness.
 type replicatedState struct {
 	Lvols, Hosts []int
 	Writer       string
@@ -94,7 +94,7 @@ var replicatedCalls = []replicatedCall{
 }
 
 // A call for a replicated volume fails if an RPC to either server fails, unless the other replica
-// suffices. A retry completes the call, and everything can be deleted afterwards.
+// suffices. A retry completes the call, and then everything can be deleted.
 func TestReplicatedCallsSurviveFailedRPCs(t *testing.T) {
 	for _, call := range replicatedCalls {
 		for server := range 2 {
@@ -131,7 +131,7 @@ func TestReplicatedCallsSurviveFailedRPCs(t *testing.T) {
 
 // A call for a replicated volume fails if any access to its witness fails. A retry completes the
 // call.
-func TestReplicatedCallsSurviveFailedWitnesses(t *testing.T) {
+func TestReplicatedCallsSurviveWitnessFailures(t *testing.T) {
 	for _, call := range replicatedCalls {
 		t.Run(call.name, func(t *testing.T) {
 			want := undisturbed(t, call)
@@ -177,7 +177,8 @@ func (b *replicatedController) deleteReplicas(t *testing.T) {
 	assert.Equal(t, replicatedState{Lvols: []int{0, 0}, Hosts: []int{0, 0}}, b.state(t))
 }
 
-// A volume whose witness is being deleted is not published, and its deletion is completed.
+// If the witness of a volume is being deleted, the volume is not published, and its deletion is
+// completed.
 func TestVolumeBeingDeletedIsNotPublished(t *testing.T) {
 	b := newReplicatedController(t)
 	v, id := b.make(t)
@@ -191,9 +192,8 @@ func TestVolumeBeingDeletedIsNotPublished(t *testing.T) {
 	drivertest.RequireCode(t, codes.NotFound, driver.Status(err), v.GetVolumeId())
 }
 
-// A witness with an unexpected number of replicas, or with a server that is not configured, is
-// refused.
-func TestUnexpectedWitnessesAreRefused(t *testing.T) {
+// A witness with an unexpected number of replicas, or with an unconfigured server, is rejected.
+func TestUnexpectedWitnessesAreRejected(t *testing.T) {
 	b := newReplicatedController(t)
 	v, id := b.make(t)
 	places := b.witnesses.records[id.UUID].Places
@@ -214,7 +214,8 @@ func TestUnexpectedWitnessesAreRefused(t *testing.T) {
 	assert.Equal(t, []int{1, 1}, b.state(t).Lvols)
 }
 
-// Without the component replication, calls for replicated volumes say so and change nothing.
+// Without the component replication, calls for replicated volumes report that it is missing, and
+// change nothing.
 func TestReplicatedCallsNeedTheComponent(t *testing.T) {
 	b := newReplicatedController(t)
 	v, _ := b.make(t)
@@ -234,8 +235,8 @@ func TestReplicatedCallsNeedTheComponent(t *testing.T) {
 	require.ErrorContains(t, b.createCall()(t.Context()), "SPDKCSI_SECRET")
 }
 
-// The context of a volume names the replicas that it was created with. A publication fails if they
-// are missing or are not those of the witness.
+// The context of a volume names the replicas that it was created with. A publication fails if these
+// replicas are missing or differ from the replicas in the witness.
 func TestPublicationChecksTheVolumeContext(t *testing.T) {
 	b := newReplicatedController(t)
 	v, id := b.make(t)
@@ -284,7 +285,8 @@ func TestUnsupportedFeaturesOfReplicatedVolumesAreNamed(t *testing.T) {
 	}
 }
 
-// An error of the witnesses that a retry can resolve is marked; all others are returned unchanged.
+// An error of the witness store is marked if a retry can resolve it; all other errors are returned
+// unchanged.
 func TestLastingWitnessErrorsAreNotRetried(t *testing.T) {
 	require.NoError(t, witnessError(nil))
 	for _, lasting := range []error{witness.ErrNotInstalled, witness.ErrNotFound, witness.ErrReplaced, witness.ErrInUse} {

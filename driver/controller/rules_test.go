@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/witness"
 )
 
-// A capacity range without a minimum means the default, or less if the limit is smaller.
+// A capacity range without a minimum means the default size, or the limit if the limit is smaller.
 func TestSizesFollowTheCapacityRange(t *testing.T) {
 	const byDefault, gib = 1 << 30, int64(1 << 30)
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestSizesFollowTheCapacityRange(t *testing.T) {
 
 // The UUID of a file system can be set only for xfs and btrfs, whether the class or the request
 // names the type.
-func TestFilesystemUUIDIsNotForExt4(t *testing.T) {
+func TestFilesystemUUIDIsRejectedForExt4(t *testing.T) {
 	mounted := func(fsType string) []*csi.VolumeCapability {
 		return []*csi.VolumeCapability{{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType}}}}
 	}
@@ -60,7 +60,7 @@ func siteOf(id replica.ID, err error) *site {
 	return &site{id: id, place: witness.Place{Server: fmt.Sprint("t", id)}, err: err}
 }
 
-// A used volume needs one replica that has every write; a new volume needs all of its replicas. An
+// A used volume needs one replica with every write; a new volume needs all of its replicas. An
 // error that a retry cannot resolve is always returned.
 func TestEnoughReplicasAreReached(t *testing.T) {
 	logs := &drivertest.Log{}
@@ -108,8 +108,8 @@ func TestEnoughReplicasAreReached(t *testing.T) {
 	assert.Empty(t, servers)
 }
 
-// A replica must be the one that the volume was created with, unless it cannot be read.
-func TestReplicasAreCompared(t *testing.T) {
+// A readable replica must be one of the replicas that the volume was created with.
+func TestReplicasMustMatchTheVolumeContext(t *testing.T) {
 	made := request.Replicated{Replicas: []request.Replica{{Number: 0, Server: "t0", UUID: "a"}, {Number: 1, Server: "t1", UUID: "b"}}}
 	found := func() []*site {
 		all := []*site{siteOf(0, nil), siteOf(1, nil)}
@@ -129,7 +129,7 @@ func TestReplicasAreCompared(t *testing.T) {
 	require.NoError(t, sameReplicas(unread, made))
 }
 
-// A volume is measured while it is published to at least one node and has been confirmed lately.
+// A volume is measured while it is published to at least one node and has recently been confirmed.
 func TestPublishedVolumesAreMeasured(t *testing.T) {
 	m := &measured{}
 	none := map[string]string{}

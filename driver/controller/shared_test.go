@@ -33,9 +33,9 @@ func (b *testController) publishFor(t *testing.T, v *csi.Volume, node string, c 
 	return driver.Status(err)
 }
 
-// TestLiveMigrationPublishesToBothNodes makes the calls of KubeVirt's live migrations, in the order
-// in which Kubernetes makes them. The volume is published to the target node before it is
-// unpublished from the source, even if calls fail or are repeated in between.
+// TestLiveMigrationPublishesToBothNodes makes the calls of KubeVirt's live migrations in the same
+// order as Kubernetes. The volume is published to the target node before it is unpublished from the
+// source, even if calls fail or are repeated in between.
 func TestLiveMigrationPublishesToBothNodes(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.withCredentials(t)

@@ -121,8 +121,8 @@ func (r *Reading) ofPV(id request.VolumeID, pv PV, known *Known, hosts func(stri
 	return append(found, r.attached(id, object, known.Attached[id.String()], hosts)...)
 }
 
-// attached compares the nodes to which Kubernetes attaches a volume with the hosts to which the
-// target exports it.
+// attached compares the nodes that Kubernetes attaches a volume to with the hosts that the target
+// exports it to.
 func (r *Reading) attached(id request.VolumeID, object string, to []Attachment, hosts func(string) export.Host) (found []Finding) {
 	var admitted []string
 	complete, open := false, false

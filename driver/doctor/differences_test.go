@@ -26,9 +26,10 @@ func kindsOf(found []doctor.Finding) (kinds []doctor.Kind) {
 	return kinds
 }
 
-// A volume that a move has locked is exported to the host of that move, under each of its names.
-// The host of a move that makes this very volume, and that of another node, are unexpected.
-func TestHostOfAMoveIsExpected(t *testing.T) {
+// A volume that a move has locked may be exported to the host of that move, under each of the
+// host's names. The host of the move that is making this volume, and the host of another node, are
+// unexpected.
+func TestMoveHostIsExpected(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			f := newFixture(t, tr)
@@ -54,7 +55,7 @@ func TestHostOfAMoveIsExpected(t *testing.T) {
 	}
 }
 
-// Of several ids, those of orphans are deleted even if others are refused.
+// If some of several ids are refused, the orphans among them are still deleted.
 func TestRefusedOrphansDoNotPreventOtherDeletions(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "pvc-1")
@@ -74,8 +75,8 @@ func TestRefusedOrphansDoNotPreventOtherDeletions(t *testing.T) {
 	assert.Empty(t, run(t, e))
 }
 
-// Objects of other drivers, and attachments of volumes that are not in the list, are skipped. The
-// objects after them count.
+// Objects of other drivers, and attachments of unlisted volumes, are skipped. Objects after a
+// skipped object are still read.
 func TestForeignObjectsInTheListAreSkipped(t *testing.T) {
 	id := "t0:" + uuid.NewString()
 	var c cluster
@@ -93,7 +94,7 @@ func TestForeignObjectsInTheListAreSkipped(t *testing.T) {
 	require.ErrorContains(t, err, `"Pod"`)
 }
 
-// A mark of a fenced node is named by its label if the names of hosts are unknown.
+// If the names of hosts are unknown, a fenced node is reported by the label of its mark.
 func TestFencedNodeIsNamedByItsLabel(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	_, err := f.Fence(t.Context(), drivertest.MultipathHost("worker-3"), "worker-3", false)

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// fencedNode returns the node to which a fencing mark belongs: a node that Kubernetes lists, or
-// else the mark's label. exact reports whether the result is the node's id.
+// fencedNode returns the node of a fence mark: a node that Kubernetes lists, or else the label of
+// the mark. exact reports whether the result is the node's id.
 func (e Examination) fencedNode(f export.FencedHost, known *Known) (node string, exact bool) {
 	if e.Hosts == nil {
 		return f.Label, false

@@ -22,7 +22,7 @@ type Known struct {
 	// Snapshots contains the ids of snapshots. It is nil if the list contains no snapshots of this
 	// driver, which means that the existing snapshots are unknown.
 	Snapshots map[string]bool
-	// Attached contains the nodes to which volumes are attached or being attached, by volume id. It
+	// Attached contains the nodes that volumes are attached or being attached to, by volume id. It
 	// is nil if the list contains no attachments of this driver.
 	Attached map[string][]Attachment
 }
@@ -36,8 +36,7 @@ type PV struct {
 	ByHand bool
 }
 
-// An Attachment is a node to which a volume is attached or being attached, or from which it is
-// being detached.
+// An Attachment is a node that a volume is attached to, being attached to, or being detached from.
 type Attachment struct {
 	Node string
 	Done bool // the volume is attached, and not being detached

@@ -33,8 +33,8 @@ func (f *FaultyCaller) RefuseCall(n int) {
 	f.set(n, false, false, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603, Message: "injected failure"}, nil)
 }
 
-// BeforeCall runs change before the n-th call from now on, for example to do what another client
-// does at that moment. No call fails.
+// BeforeCall runs change before the n-th call from now on, for example to simulate another client.
+// No call fails.
 func (f *FaultyCaller) BeforeCall(n int, change func()) { f.set(n, false, false, nil, change) }
 
 // Reset stops the failures and restarts the count of calls at 0.
@@ -53,8 +53,8 @@ func (f *FaultyCaller) Calls() int {
 	return f.calls
 }
 
-// FailedMethod returns the method of the call that failed, or before which a change was made. It
-// returns an empty string if there was no such call yet.
+// FailedMethod returns the method of the failed call, or of the call after a change by BeforeCall.
+// It returns an empty string if there was no such call yet.
 func (f *FaultyCaller) FailedMethod() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

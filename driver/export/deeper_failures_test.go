@@ -26,8 +26,8 @@ func admittingReplica(volume string, generation uint64, h export.Host) func(cont
 	}
 }
 
-// deeperOperations contains operations on replicas, with keys, and on exports that an interrupted
-// call has left.
+// deeperOperations contains operations on replicas, with keys, and on exports left behind by an
+// interrupted call.
 func deeperOperations(t *testing.T) []faultyOperation {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	replica := func(t *testing.T, f *fixture) {
@@ -88,7 +88,7 @@ func deeperOperations(t *testing.T) []faultyOperation {
 }
 
 // If another controller withdraws all exports before any call of an operation, the operation
-// succeeds or can be repeated. Afterwards, everything can be withdrawn.
+// succeeds or can be repeated, and then everything can be withdrawn.
 func TestOperationsSurviveConcurrentWithdrawals(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, op := range slices.Concat(operationsThatMayFail(t), deeperOperations(t)) {
@@ -153,7 +153,7 @@ func (f *fixture) exportedVolumes(t *testing.T) (names []string) {
 }
 
 // Subsystems of a replica that exist only in the saved configuration are removed from it, except
-// the one of the current publication.
+// the subsystem of the current publication.
 func TestReplicaExportsAreRemovedFromSavedConfiguration(t *testing.T) {
 	h := drivertest.Host("n1")
 	missing := func() (list []spdkrpc.ProxyMissingExport) {
@@ -191,7 +191,7 @@ func TestReplicaExportsAreRemovedFromSavedConfiguration(t *testing.T) {
 	}
 }
 
-// A fence removes the host from each saved subsystem, and ignores saved objects of other protocols.
+// Fence removes the host from each saved subsystem, and ignores saved objects of other protocols.
 func TestFenceRemovesHostFromEverySavedSubsystem(t *testing.T) {
 	f, h := newFixture(t, export.TCP, ""), drivertest.Host("n1")
 	var list []spdkrpc.ProxyMissingExport

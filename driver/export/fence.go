@@ -104,8 +104,8 @@ func (n nvmf) readBack(ctx context.Context, id string, h Host, await bool) (sub 
 	return sub, fenced, missing, err
 }
 
-// withoutMark returns the error for a host whose mark could not be set. The host is still removed
-// from all exports.
+// withoutMark returns the error for a mark that could not be set. The host is still removed from
+// all exports.
 func withoutMark(failed error) error {
 	if failed == nil {
 		return nil
@@ -218,7 +218,7 @@ func (n nvmf) unfence(ctx context.Context, h Host, dryRun bool) (bool, error) {
 	return true, n.unfenceSaved(ctx, h)
 }
 
-// fenceMark returns a host whose initiator group serves as the mark for h.
+// fenceMark returns a host. The initiator group of this host serves as the mark for h.
 func fenceMark(h Host) Host { return Host{IQN: fenceIQN + h.id()} }
 
 func isFenced(groups []spdkrpc.ISCSIInitiatorGroup, h Host) bool {

@@ -135,8 +135,7 @@ func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 	}
 }
 
-// Fence reports exports from which the host cannot be removed because other hosts can also use
-// them.
+// Fence reports exports if it cannot remove the host because other hosts can also use them.
 func TestFenceReportsOpenExports(t *testing.T) {
 	n1 := drivertest.Host("n1")
 	t.Run("every host", func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A replica is exported by a subsystem of its own, as its only namespace, without ANA reporting,
-// and only to the given host.
+// A replica is the only namespace of its own subsystem, which has no ANA reporting and admits only
+// the given host.
 func TestReplicaExportAppearsInTheLayout(t *testing.T) {
 	f, h := newFixture(t, export.TCP, ""), drivertest.MultipathHost("n1")
 	f.malloc(t, volumeV)
@@ -41,8 +41,7 @@ func TestReplicaExportAppearsInTheLayout(t *testing.T) {
 	require.ErrorIs(t, f.AdmitReplica(t.Context(), volumeV, 7, withKeys(t, h, oneKey, ""), mayExport), export.ErrNoAuthentication)
 }
 
-// A tag that another initiator group has is not used, and neither is the tag of another portal
-// group.
+// Tags of other initiator groups and portal groups are not used.
 func TestOccupiedTagsAreSkipped(t *testing.T) {
 	f, h := newFixture(t, export.ISCSI, ""), drivertest.Host("n1")
 	f.malloc(t, volumeV)
@@ -69,7 +68,7 @@ func TestOccupiedTagsAreSkipped(t *testing.T) {
 	assert.ElementsMatch(t, []int32{1, 2, 3}, tags)
 }
 
-// The label of a fenced node has at most 40 characters, and each unprintable one is replaced.
+// The label of a fenced node has at most 40 characters. Unprintable characters are replaced.
 func TestLabelsOfFencedNodesArePrintable(t *testing.T) {
 	for node, want := range map[string]string{
 		"a ~b": "a ~b", "a\x1f\x7fé": "a???", strings.Repeat("x", 40): strings.Repeat("x", 40), strings.Repeat("x", 41): strings.Repeat("x", 40),

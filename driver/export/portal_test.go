@@ -51,8 +51,8 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 			created := 0
 			count := func(context.Context, any) error { created++; return nil }
 			second := f.otherController(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_portal_group", Before: count})
-			// The second controller exports its volume right after the first one has found that
-			// there is no portal group.
+			// The second controller exports its volume immediately after the first controller has
+			// found no portal group.
 			interrupted := &drivertest.FirstCall{Caller: f.fault, Method: during, Before: func(ctx context.Context, _ any) error {
 				err := admit(ctx, second, w, drivertest.Host("n2"))
 				if during == "iscsi_create_portal_group" {

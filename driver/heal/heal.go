@@ -95,8 +95,8 @@ const (
 	stepTimeout = 30 * time.Second
 	// connectTimeout limits an attempt to connect to one replica.
 	connectTimeout = 15 * time.Second
-	// retryAgain is the period after a retry of the writes in which another failure counts as the
-	// same failure.
+	// retryAgain is how long after a retry of the writes another failure counts as the same
+	// failure.
 	retryAgain = 30 * time.Second
 	// completeInterval is the time between two checks of whether a rebuild is complete.
 	completeInterval = 5 * time.Second

@@ -30,7 +30,7 @@ type observation struct {
 	retried bool
 }
 
-// next returns the next step for a volume whose replicas are not all in sync. It never drops the
+// next returns the next step for a volume with replicas that are not in sync. It never drops the
 // last current replica.
 func next(o observation) (step, replica.ID) {
 	legs := o.Members | o.Rebuilding

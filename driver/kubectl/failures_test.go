@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If the API server refuses any list that a command reads, or responds with something else than an
-// object, the command fails and names the list.
+// If the API server refuses any list that a command reads, or responds with anything but an object,
+// the command fails, and its error names the list.
 func TestUnreadableListsFailTheCommand(t *testing.T) {
 	for name, do := range map[string]func(ctx context.Context, a *api) (int, error){
 		"volumes": func(ctx context.Context, a *api) (int, error) {
@@ -64,7 +64,8 @@ func TestUnreadableListsFailTheCommand(t *testing.T) {
 	}
 }
 
-// A wide table has all columns; a table without live figures has only those that Kubernetes knows.
+// A wide table has all columns. A table without live information has only the columns with data
+// from Kubernetes.
 func TestWideTableHasAllColumns(t *testing.T) {
 	a := newAPI(t)
 	a.withVolumes()
@@ -83,8 +84,8 @@ shop        data    pv-a     storage-1   lvs0      1Gi    Bound    worker-1   fa
 `, out.String())
 }
 
-// Ages change their unit at two minutes, two hours and two days.
-func TestUnitOfAgesChanges(t *testing.T) {
+// The unit of ages changes at two minutes, two hours and two days.
+func TestAgeUnitChanges(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	for d, want := range map[time.Duration]string{
 		0: "0s", 2*time.Minute - 1: "119s", 2 * time.Minute: "2m", 2*time.Hour - 1: "119m", 2 * time.Hour: "2h", 48*time.Hour - 1: "47h", 48 * time.Hour: "2d", 72 * time.Hour: "3d",

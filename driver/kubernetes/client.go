@@ -36,7 +36,7 @@ var (
 	ErrInvalid = errors.New("the API server refuses this object")
 )
 
-// ServiceAccountDir is the directory in which kubelet mounts the token of a pod's service account.
+// ServiceAccountDir is the directory where kubelet mounts the token of a pod's service account.
 const ServiceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // A Client calls the Kubernetes API as the pod's service account. It is safe for concurrent use.

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A replica that any version has written must be readable by later versions.
+// Later versions must be able to read replicas written by any earlier version.
 func TestLayoutOfReplicasNeverChanges(t *testing.T) {
 	assert.Equal(t, 4<<20, HeadBytes)
 	assert.Equal(t, [2]int64{0, 262144}, superblockOffsets)
@@ -37,8 +37,8 @@ func TestLayoutOfReplicasNeverChanges(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-// Values up to the largest that this version can write are accepted, but no larger ones.
-func TestBoundsOfSuperblockValues(t *testing.T) {
+// Values up to the largest that this version can write are accepted; larger values are rejected.
+func TestSuperblockValuesOutOfBoundsAreRejected(t *testing.T) {
 	set64 := func(at int, value uint64) func([]byte) {
 		return func(b []byte) { binary.LittleEndian.PutUint64(b[at:], value) }
 	}
@@ -78,7 +78,7 @@ func TestBoundsOfSuperblockValues(t *testing.T) {
 }
 
 // A volume has at least one region, and no more regions than the log has bits.
-func TestBoundsOfVolumes(t *testing.T) {
+func TestVolumeSizesOutOfBoundsAreRejected(t *testing.T) {
 	w := newWorld(t)
 	o := w.plugin().Options
 	volume := func(change func(v *Volume)) error {
@@ -136,8 +136,8 @@ func TestLogHasABitForEachRegion(t *testing.T) {
 	assert.EqualValues(t, 2, binary.LittleEndian.Uint64(logOf(RegionBytes+4096, setMarks)[8:]), "the last region is incomplete")
 }
 
-// A new device gets its UUID, and a table its length, kind and parameters, where the kernel expects
-// them.
+// The UUID of a new device, and the length, kind and parameters of a table, are at the offsets that
+// the kernel expects.
 func TestDeviceMapperPayloadsMatchTheKernelABI(t *testing.T) {
 	k := newDMKernel(t.TempDir())
 	require.NoError(t, os.WriteFile(k.dir+"/control", nil, 0o600))

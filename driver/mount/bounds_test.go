@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Marks are written only to devices with at least four times the distance of the mark from the end.
+// A mark is written only to a device that is at least four times as large as the mark's distance
+// from the end.
 func TestMarkOffsetsDependOnTheSize(t *testing.T) {
 	const kib = 1 << 10
 	for size, want := range map[int64][]int64{
@@ -21,7 +22,7 @@ func TestMarkOffsetsDependOnTheSize(t *testing.T) {
 	}
 }
 
-// A mark that cannot be read is neither present nor absent.
+// If a mark cannot be read, the call fails instead of reporting that the mark is present or absent.
 func TestUnreadableMarkIsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(path, make([]byte, mib), 0o600))
@@ -60,8 +61,8 @@ func TestUnusedFilesystemsAreRecognized(t *testing.T) {
 	assert.False(t, unfinishedXFS(xfsStart))
 }
 
-// The size of an ext4 is the number of its blocks times their size. The high half of the number
-// counts only with the feature 64bit.
+// The size of an ext4 file system is the number of its blocks times the block size. The high half
+// of the number is valid only with the feature 64bit.
 func TestExt4SizeIsReadFromTheSuperblock(t *testing.T) {
 	for name, c := range map[string]struct {
 		feature, low, high, log uint32
@@ -91,7 +92,7 @@ func TestExt4SizeIsReadFromTheSuperblock(t *testing.T) {
 	}
 }
 
-// A path that something mounts again and again is unmounted 64 times.
+// A path that is mounted again after each unmount is unmounted 64 times.
 func TestEndlessMountsAreReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stage")
 	m, _ := fakeMounts(t, line("259:1", "/", path, "rw", "xfs", "/dev/nvme0n1", "rw"))
@@ -101,7 +102,7 @@ func TestEndlessMountsAreReported(t *testing.T) {
 	assert.Equal(t, 64, n)
 }
 
-// Contents returns nothing but the error for a device that it cannot read.
+// If Contents cannot read a device, it returns only the error.
 func TestContentsOfUnreadableDevicesAreUnknown(t *testing.T) {
 	m := testMounter(t, Options{})
 	for _, device := range []string{filepath.Join(t.TempDir(), "missing"), os.DevNull} {

@@ -95,8 +95,8 @@ func (a *allocations) unchanged(ctx context.Context, size int64) error {
 	return nil
 }
 
-// The last query about the original is retried. Otherwise, the move would have to be repeated, and
-// would read both volumes again.
+// The last query about the original is retried. Otherwise, the move must be repeated, and reads
+// both volumes again.
 const (
 	tries = 4
 	pause = 5 * time.Second

@@ -46,7 +46,7 @@ func (l liar) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPu
 	return resp, err
 }
 
-// A pathChanger is a connector whose devices are at other paths.
+// A pathChanger is a connector that returns devices at other paths.
 type pathChanger struct {
 	connect.Connector
 	path func(string) string
@@ -58,8 +58,9 @@ func (p pathChanger) Connect(ctx context.Context, e connect.Export) (connect.Dev
 	return d, err
 }
 
-// An unusable response of the controller or the connector fails the move and the preparation. The
-// original keeps its data, no device stays attached, and the repeated command succeeds.
+// If the controller or the connector returns an unusable response, the move or the preparation
+// fails. The original keeps its data, no device remains attached, and the repeated command
+// succeeds.
 func TestUnusableResponsesFailTheCommand(t *testing.T) {
 	temporary := func(v *csi.Volume) bool { return v.GetVolumeId() == source.String() }
 	broken := errors.New("no connector")
@@ -132,8 +133,7 @@ func TestUnusableResponsesFailTheCommand(t *testing.T) {
 	}
 }
 
-// Giving up a move fails if what Prepare created cannot be looked up, and succeeds if there is
-// nothing.
+// Keep fails if it cannot look up the objects that Prepare created, and succeeds if there are none.
 func TestUnknownLeftoversAreReported(t *testing.T) {
 	f := preparable(t)
 	f.failAt = 1

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// The records of staged volumes replace each other, ignore what is not a link, and report what
-// cannot be read, written or removed.
+// A new record of a staged volume replaces the old record. Files that are not links are ignored,
+// and records that cannot be read, written or removed are reported.
 func TestUnusableStagedRecordsAreReported(t *testing.T) {
 	s := stagedVolumes{dir: filepath.Join(t.TempDir(), "staged"), boot: "boot"}
 	all, err := s.all()
@@ -39,14 +39,14 @@ func TestUnusableStagedRecordsAreReported(t *testing.T) {
 	require.Error(t, s.remove(volID), "it is a directory with contents")
 	require.Error(t, s.add(volID, "/first"))
 
-	s.boot = "no link/below" // a file is in the way
+	s.boot = "no link/below" // the parent is a file
 	s.dir = filepath.Join(s.dir, "boot")
 	require.Error(t, s.add(volID, "/first"))
 	_, err = s.all()
 	require.ErrorContains(t, err, "list the volumes that are staged")
 }
 
-// If a volume cannot be recorded as staged or unstaged, this is logged, and the call continues.
+// If a volume cannot be recorded as staged or unstaged, the call logs the error and continues.
 func TestUnrecordedVolumesAreLogged(t *testing.T) {
 	n, f := newFakeNode(t)
 	logs := &drivertest.Log{}
@@ -73,8 +73,8 @@ func TestOnlySomeTargetsAreNamed(t *testing.T) {
 	assert.Equal(t, "a", firstOf([]string{"a"}))
 }
 
-// The description of a replicated volume must be complete, and must be that of its id.
-func TestIncompleteReplicatedContextsAreRefused(t *testing.T) {
+// The description of a replicated volume must be complete and match the volume's id.
+func TestIncompleteReplicatedContextsAreRejected(t *testing.T) {
 	replica := request.Replica{Number: 0, Server: "server-0", UUID: replicaUUIDs[0], Export: map[string]string{
 		"targetType": "TCP", "targetAddr": "192.0.2.1", "targetPort": "4420", "nqn": "nqn.2020-04.io.spdk.csi:replica:x", "nsUUID": replicaUUIDs[0],
 	}}
@@ -124,8 +124,8 @@ func TestIncompleteReplicatedContextsAreRefused(t *testing.T) {
 	}
 }
 
-// Whether a volume is still connected is unknown unless the connector says so, and for a replicated
-// volume.
+// A volume counts as connected unless the connector reports that it is not. A replicated volume
+// always counts as connected.
 func TestUnknownConnectionsCountAsConnected(t *testing.T) {
 	r := newReplicatedNode(t)
 	_, err := r.NodeStageVolume(t.Context(), r.stageRequest(false))
@@ -142,7 +142,7 @@ func TestUnknownConnectionsCountAsConnected(t *testing.T) {
 	assert.True(t, n.isConnected(t.Context(), plain))
 }
 
-// Marks of used volumes that cannot be removed or listed are reported.
+// A failure to list or remove marks of used volumes is reported.
 func TestUnusableMarksOfUsedVolumesAreReported(t *testing.T) {
 	u := usedVolumes{dir: t.TempDir()}
 	for i := range 3 {

@@ -143,7 +143,7 @@ func (n *Node) reportReplicas(health *csi.VolumeHealth) {
 	}
 }
 
-// firstOf lists the first names in alphabetical order, and the number of the others.
+// firstOf lists the first names in alphabetical order, and the number of remaining names.
 func firstOf(names []string) string {
 	const most = 8
 	slices.Sort(names)

@@ -30,7 +30,8 @@ func newBench() *bench {
 	return b
 }
 
-// fail records n failures within one second, and returns how many of them the caller must log.
+// fail records n failures within one second, and returns the number of failures that the caller
+// must log.
 func (b *bench) fail(n int, target, kind string) (logged int) {
 	for range n {
 		if b.Failed(target, kind, "CreateVolume", "target "+target+": "+kind) {

@@ -38,8 +38,8 @@ func Stores(all []Store, c class.Class) ([]Store, error) {
 	return allowed, nil
 }
 
-// Order returns the stores in the order in which they are tried for a new volume: by the rank of
-// their target (see [Accessibility.Rank]), then by the strategy.
+// Order returns the stores in the order that they are tried for a new volume: by the rank of their
+// target (see [Accessibility.Rank]), then by the strategy.
 func Order(stores []Store, volume string, strategy class.Strategy, rank func(target string) int) []Store {
 	before := func(a, b Store) int { return cmp.Compare(spread(b, volume), spread(a, volume)) }
 	switch strategy {
@@ -54,8 +54,8 @@ func Order(stores []Store, volume string, strategy class.Strategy, rank func(tar
 }
 
 // spread returns a pseudorandom number that depends on the names of the store and the volume,
-// weighted by the store's free space. This distributes volumes in proportion to free space, even
-// thin ones, which use no space when they are created.
+// weighted by the store's free space. This distributes volumes in proportion to free space,
+// including thin volumes, which use no space when they are created.
 func spread(s Store, volume string) float64 {
 	return float64(s.FreeBytes) / -math.Log(draw(s.Target, s.Name, volume))
 }
@@ -126,7 +126,7 @@ func Pair(stores []Store, targets map[string]Target) (first, second Store, ok bo
 
 // PairCapacity returns the capacity for volumes with a replica on each of two targets that a single
 // node can reach. Each replica is larger than its volume by head bytes. The target with less room
-// limits the capacity of a pair; the result is that of the pair with the highest capacity. targets
+// limits the capacity of a pair. PairCapacity returns the capacity of the best pair. targets
 // contains the stores' targets by name.
 func PairCapacity(stores []Store, targets map[string]Target, head int64) Capacity {
 	byTarget := map[string][]Store{}

@@ -81,8 +81,8 @@ func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target)
 }
 
 // An Accessibility contains the topologies from which a volume must be accessible. If there are
-// requisite topologies, the volume must be accessible from one of them. Of the preferred
-// topologies, earlier ones take precedence over later ones.
+// requisite topologies, the volume must be accessible from one of them. Earlier preferred
+// topologies take precedence over later preferred topologies.
 type Accessibility struct {
 	Requisite, Preferred []map[string]string
 }

@@ -10,7 +10,7 @@ import (
 // target has this name.
 const ReplicatedTarget = "replicated"
 
-// Replicated reports whether the id is that of a volume with several replicas.
+// Replicated reports whether the id belongs to a volume with several replicas.
 func (id VolumeID) Replicated() bool { return id.Target == ReplicatedTarget }
 
 // KeyReplicated is the key of a [Replicated] in the volume context and the publish context.

@@ -35,8 +35,8 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 		return err
 	}
 	// A base that has lost a clone may have only one clone left, which makes it unneeded. Deleting
-	// a base can in turn make the base above it unneeded. The proxy refuses to delete a base that
-	// is smaller than its only clone, until that clone is deleted.
+	// a base can in turn make the base above it unneeded. Until its only clone is deleted, the
+	// proxy refuses to delete a base that is smaller than this clone.
 	for _, base := range left {
 		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// runAround runs a function right before or right after the call c.
+// runAround runs a function immediately before or after the call c.
 func runAround(c *drivertest.FirstCall, before bool, do func()) {
 	if before {
 		c.Before = func(context.Context, any) error { do(); return nil }

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The names of lvols are stored on the target, so that an upgraded driver must derive the same
-// names as the version that created the lvols.
+// The names of lvols are stored on the target, so an upgraded driver must derive the same names as
+// the version that created the lvols.
 func TestStoredNamesNeverChange(t *testing.T) {
 	const id = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 	at := time.Unix(1_800_000_000, 0)
@@ -51,8 +51,8 @@ func TestStoredNamesNeverChange(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// A clone without parent is completed even if it is smaller than the source, but not if it is a
-// snapshot or was used.
+// A clone without a parent is completed even if it is smaller than the source, but not if it is a
+// snapshot or has been used.
 func TestUnfinishedCloneIsRecognized(t *testing.T) {
 	source := Volume{Store: "lvs0", SizeBytes: 8 * MiB}
 	made := Volume{Store: "lvs0", Name: "pvc-2", SizeBytes: 4 * MiB, Thin: true, Allocated: new(uint64)}
@@ -73,7 +73,7 @@ func TestSizesAreRoundedToClusters(t *testing.T) {
 	assert.Equal(t, "5 to 6", Spec{MinBytes: 5, MaxBytes: 6}.sizes())
 }
 
-// A volume grows to exactly the limit, and a thick one into exactly the free space.
+// A volume can grow to exactly its limit, and a thick volume into exactly the free space.
 func TestVolumeGrowsToItsLimits(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -145,7 +145,7 @@ func (c tower) Call(_ context.Context, _ string, params, result any) error {
 }
 
 // At most 256 bdevs below an lvstore are examined.
-func TestTallTowersOfBdevsAreNotUsed(t *testing.T) {
+func TestDeepBdevStacksAreNotUsed(t *testing.T) {
 	for height, usable := range map[int]bool{1: true, 2: true, 256: true, 257: false} {
 		s := NewTarget(Config{}).Service(spdkrpc.NewClient(tower{height: height}))
 		err := s.checkBase(AskOnce(t.Context()), "1")

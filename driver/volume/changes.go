@@ -22,10 +22,9 @@ type Changes struct {
 // Has reports whether the cluster with this index is among the changes.
 func (c Changes) Has(index int64) bool { return c.bitmap[index/8]>>(index%8)&1 == 1 }
 
-// Changes returns the clusters of a snapshot that may differ from those of base, another snapshot
-// of the same volume. If base is "", it returns the allocated clusters. If the clusters are
-// unknown, Changes fails with ErrNoChanges or ErrEncrypted, and the caller must read the whole
-// snapshot.
+// Changes returns the clusters of a snapshot that may differ from base, another snapshot of the
+// same volume. If base is "", it returns the allocated clusters. If the clusters are unknown,
+// Changes fails with ErrNoChanges or ErrEncrypted, and the caller must read the whole snapshot.
 func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, error) {
 	p := spdkrpc.SpdkgateLvolChangesParams{Snapshot: snapshot}
 	ids := []string{snapshot}

@@ -76,7 +76,7 @@ type operation struct {
 	exports bool
 	// prepare sets up the target and returns the operation.
 	prepare func(t *testing.T, b *testService) func(ctx context.Context) (string, error)
-	// vanished contains further kinds of errors with which the operation may fail once if another
+	// vanished contains additional kinds of errors that the operation may return once if another
 	// client deletes an object during the operation.
 	vanished []error
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A grownChecker simulates a proxy that refuses to delete a snapshot that is smaller than its only
-// clone.
+// A grownChecker simulates a proxy that refuses to delete a snapshot if the snapshot is smaller
+// than its only clone.
 type grownChecker struct {
 	freezer
 	b *testService
@@ -51,7 +51,7 @@ func (g *grownChecker) hasGrown(ctx context.Context, snapshot string) (bool, err
 	return clone.SizeBytes > snap.SizeBytes, err
 }
 
-// Bases of expanded volumes are deleted, in whatever order the volumes are deleted.
+// Bases of expanded volumes are deleted, regardless of the order in which the volumes are deleted.
 func TestBasesOfExpandedVolumesAreDeleted(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		for expanded := range 8 {

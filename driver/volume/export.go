@@ -65,8 +65,8 @@ func (s *Service) export(ctx context.Context, id string, h export.Host, admit ad
 }
 
 // Unexport ends the export of a volume to one host, or to all hosts if h is nil. The target closes
-// the connections of the hosts whose exports end. Unexport succeeds if there is no export, even if
-// the volume does not exist.
+// the connections of these hosts. Unexport succeeds if there is no export, even if the volume does
+// not exist.
 func (s *Service) Unexport(ctx context.Context, id string, h *export.Host) error {
 	if err := s.exports.Withdraw(ctx, id, h); err != nil {
 		return fmt.Errorf("target %s: unexport volume %s: %w", s.Name, id, err)

@@ -238,8 +238,8 @@ func (op operation) afterRestart() operation {
 	return op
 }
 
-// TestDeeperOperationsSurviveFailedCalls is like TestOperationsSurviveFailedCalls, for operations
-// on several related objects, by a service that has just been started.
+// TestDeeperOperationsSurviveFailedCalls is like TestOperationsSurviveFailedCalls, but with
+// operations of a newly started service on several related objects.
 func TestDeeperOperationsSurviveFailedCalls(t *testing.T) {
 	drivertest.Serial(t)
 	for _, op := range deeper {
@@ -251,7 +251,7 @@ func TestDeeperOperationsSurviveFailedCalls(t *testing.T) {
 }
 
 // vanish deletes an lvol and its export, as another client may do at any time. It starts with the
-// lvol at the given index. If SPDK refuses to delete an lvol, vanish tries the next one.
+// lvol at the given index. If SPDK refuses to delete an lvol, vanish tries the next lvol.
 func (b *testService) vanish(t *testing.T, index int) (deleted Volume) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -269,7 +269,7 @@ func (b *testService) vanish(t *testing.T, index int) (deleted Volume) {
 
 // If another client deletes an lvol before any call of an operation, the operation succeeds, or
 // reports the missing lvol or the concurrent change. The retry succeeds or reports that the lvol
-// does not exist. Everything can be deleted afterwards.
+// does not exist. Then everything can be deleted.
 func TestOperationsSurviveVanishingLvols(t *testing.T) {
 	drivertest.Serial(t)
 	for _, all := range [][]operation{operations, reads, deeper} {

@@ -35,7 +35,7 @@ type Listed struct {
 	Source   string  // UUID of a snapshot's source volume, or of a replica's volume; empty if unknown
 	Requests string  // for a snapshot, a value that depends only on the requested name; otherwise empty
 	Degraded bool    // SPDK could not create its bdev
-	Group    GroupID // the group to which the snapshot belongs; empty if none
+	Group    GroupID // group of the snapshot; empty if none
 	Nested   bool    // the lvstore is nested
 }
 

@@ -165,8 +165,8 @@ func TestCloneWithAnotherOriginIsRefused(t *testing.T) {
 	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID, nil))
 }
 
-// A base is deleted as soon as it is unneeded, regardless of the order in which clones are deleted
-// and of whether several clones share the base.
+// A base is deleted as soon as it is unneeded, whatever the order of deletions, and even if several
+// clones share the base.
 func TestUnneededBasesAreDeleted(t *testing.T) {
 	for name, order := range map[string][]int{"source first": {0, 1, 2, 3}, "source last": {1, 2, 3, 0}, "mixed": {2, 0, 3, 1}, "reverse": {3, 2, 1, 0}} {
 		for lvols, shared := range map[int]bool{6: true, 7: false} {
