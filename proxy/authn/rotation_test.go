@@ -32,8 +32,8 @@ func TestTwoPasswordsAreValidDuringRotation(t *testing.T) {
 	require.ErrorContains(t, err, "two password hashes of user ann begin with the same salt")
 }
 
-// Whatever the user name, a wrong password causes as many hash computations as the user with the
-// most passwords has passwords.
+// Whatever the user name, a wrong password causes as many hash computations as the largest number
+// of passwords that any user has.
 func TestWrongPasswordsCostTheSame(t *testing.T) {
 	two := []Hash{newCountingHash("a1", 1), newCountingHash("a2", 1)}
 	one := newCountingHash("b", 1)

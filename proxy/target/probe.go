@@ -172,7 +172,7 @@ func (p *probe) phase(ctx context.Context) (Phase, error) {
 	case errors.As(err, &answer) && answer.Code == jsonrpc.CodeWrongState:
 		return Startup, nil
 	case errors.As(err, &answer) && answer.Code != 0:
-		return Runtime, nil // the target responds, but for example its option -R excludes this method
+		return Runtime, nil // the target responds, even if its option -R excludes this method
 	}
 	return Unreachable, err
 }
