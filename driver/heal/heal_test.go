@@ -98,8 +98,8 @@ func (f *fake) Paths(_ context.Context, e connect.Export) (connect.Paths, error)
 	return connect.Paths{All: []connect.Path{{Live: !f.down[e.NSUUID]}}, Device: connect.Device{Path: "/dev/" + e.NSUUID}}, nil
 }
 
-func (f *fake) Reconnect(_ context.Context, e connect.Export) error {
-	err := f.step("connect " + e.NSUUID)
+func (f *fake) Reconnect(ctx context.Context, e connect.Export) error {
+	err := errors.Join(ctx.Err(), f.step("connect "+e.NSUUID))
 	if f.down[e.NSUUID] {
 		return connect.ErrUnreachable
 	}
@@ -152,8 +152,8 @@ func (f *fake) Stop(context.Context) error {
 	return err
 }
 
-func (f *fake) Status(context.Context) (mirror.Status, error) {
-	if f.noAPI {
+func (f *fake) Status(ctx context.Context) (mirror.Status, error) {
+	if f.noAPI || ctx.Err() != nil {
 		return mirror.Status{}, errors.New("no API server")
 	}
 	return f.status, f.fail["status"]
