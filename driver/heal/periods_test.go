@@ -27,7 +27,7 @@ func TestErrorLongAfterARetryIsRetried(t *testing.T) {
 	}
 }
 
-// The progress of a rebuild is read every 5 s, and the next step follows a finished one immediately.
+// The progress of a rebuild is read every 5 s. The next step follows a finished one immediately.
 func TestRebuildIsReadEveryFiveSeconds(t *testing.T) {
 	f := staged(t)
 	f.status = mirror.Status{Members: setA, Missing: setB}
