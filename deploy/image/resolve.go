@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Use Debian 12, not the latest release. File systems made by the newer mkfs of Debian 13 use
+// Use Debian 12, not the latest release. File systems created by the newer mkfs in Debian 13 use
 // features that kernels before 5.15 (ext4: orphan_file) and 5.19 (XFS: nrext64) refuse to mount.
 const release = "bookworm"
 

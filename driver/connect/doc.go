@@ -6,8 +6,8 @@
 // never finds devices through udev's links, because the links match by name and may be stale.
 //
 // Every call can be repeated: Connect finds an existing connection, and Disconnect succeeds if
-// nothing is attached. If a call reaches its deadline, its error reports what it was waiting for,
-// and a later call continues from the kernel's state at that time.
+// nothing is attached. If a call reaches its deadline, its error reports what the call was waiting
+// for, and a later call continues from the current state of the kernel.
 //
 // The package supports NVMe over Fabrics, iSCSI and loop devices. Package connect must not depend
 // on CSI, gRPC, the target's RPCs, or file systems on the device.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A prepared is an export on a fake kernel in a given state.
+// prepared describes an export on a fake kernel in a given state.
 type prepared struct {
 	*kernel
 	Watcher

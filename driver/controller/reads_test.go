@@ -46,7 +46,7 @@ func TestReadsFailIfTheirTargetFails(t *testing.T) {
 	require.NoError(t, err)
 	for name, read := range map[string]struct {
 		do func(ctx context.Context) error
-		// despite contains the RPCs that may fail without failing the call.
+		// despite lists the RPCs that may fail without failing the call.
 		despite []string
 	}{
 		"Inventory": {do: func(ctx context.Context) error { return onlyTarget(b.Inventory(ctx, nil, time.Minute)) }},

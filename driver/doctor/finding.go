@@ -95,7 +95,7 @@ type Finding struct {
 // Key identifies the finding across readings.
 func (f Finding) Key() string { return string(f.Kind) + " " + f.Target + " " + f.Object }
 
-// Confirmed returns the findings that are in both first and second, as they are in second.
+// Confirmed returns the findings in second that are also in first.
 func Confirmed(first, second []Finding) []Finding {
 	seen := map[string]bool{}
 	for _, f := range first {

@@ -87,7 +87,7 @@ func (i iscsi) mapsAll(node spdkrpc.ISCSITargetNode, portals []spdkrpc.ISCSIPort
 	})
 }
 
-// checkNobodyConnected fails if a host for which except returns false is connected.
+// checkNobodyConnected fails if any host is connected, except hosts for which except returns true.
 func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(hostNQN string) bool) error {
 	controllers, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
 	if err != nil {

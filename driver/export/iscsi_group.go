@@ -71,7 +71,8 @@ func (u *groupUse) remove(initiator string) (done func(), ok bool) {
 	}, true
 }
 
-// ensureInitiatorGroup returns the tag of the group whose only member is the node's initiator name.
+// ensureInitiatorGroup returns the tag of the initiator group that contains only the node's
+// initiator name. It creates the group if necessary.
 func (i iscsi) ensureInitiatorGroup(ctx context.Context, groups []spdkrpc.ISCSIInitiatorGroup, h Host) (int32, error) {
 	if tag := initiatorGroup(groups, h); tag != 0 {
 		return tag, nil

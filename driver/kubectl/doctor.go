@@ -23,7 +23,7 @@ func (c Client) DoctorTargets(ctx context.Context, out, notes io.Writer, args ..
 }
 
 // doctorStatus distinguishes findings of doctor from failures of kubectl, which have the same exit
-// code. Findings are always printed to the output; failures of kubectl are not.
+// code. Doctor prints findings to standard output; a failing kubectl prints nothing there.
 func doctorStatus(err error, printed *counter) error {
 	if err == doctorFound && printed.n == 0 {
 		return doctorFailed

@@ -57,7 +57,7 @@ type world struct {
 
 	old    oldWrites
 	synced int // regions in sync during a rebuild
-	// noMarks means that the witness listed no replica as logged before the mirror was started.
+	// noMarks means that the witness listed no replica as logged before the mirror started.
 	noMarks bool
 }
 

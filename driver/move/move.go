@@ -119,7 +119,7 @@ type Result struct {
 
 func (r Result) id() string { return r.Volume.GetVolumeId() }
 
-// moving is the state of one move.
+// moving is the state of one move: the open devices, and what is known about their chunks.
 type moving struct {
 	from, to      *device
 	marked        bool   // the copy begins with the mark

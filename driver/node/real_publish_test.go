@@ -119,7 +119,7 @@ func (r *realNode) mountID(path string) string {
 	return ""
 }
 
-// shutdown shuts down the file system, as a failing device does.
+// shutdown shuts down the file system as if its device had failed.
 func (r *realNode) shutdown() {
 	r.t.Helper()
 	const goingDown = 2<<30 | 4<<16 | 'X'<<8 | 125 // XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN

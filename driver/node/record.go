@@ -27,7 +27,8 @@ type stageRecord struct {
 	Version  int            `json:"version,omitzero"`
 	VolumeID string         `json:"volumeID"`
 	Export   connect.Export `json:"export"`
-	// Replicated describes a replicated volume, for which Export is zero.
+	// Replicated describes a replicated volume; it is nil for other volumes. For a replicated
+	// volume, Export is zero.
 	Replicated *heal.Volume `json:"replicated,omitzero"`
 	Block      bool         `json:"block,omitzero"`
 	// Encryption describes how the volume is encrypted. NodeUnstageVolume needs Encryption to close

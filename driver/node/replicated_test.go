@@ -91,7 +91,7 @@ func (r *replicatedNode) write(n int) (acked int) {
 	return acked
 }
 
-// equal requires that both replicas contain every acknowledged write and the same data.
+// equal requires that both replicas contain the same data, including every acknowledged write.
 func (r *replicatedNode) equal(t *testing.T) {
 	t.Helper()
 	r.w.check()

@@ -34,7 +34,7 @@ const unlistedPause = 50 * time.Millisecond
 // errNoClusters means that the release does not report the number of clusters of a volume.
 var errNoClusters = errors.New("this release of SPDK does not report allocated clusters")
 
-// Unlisted lists the lvstores in which every pass found allocated clusters that belong to no listed
+// Unlisted lists the lvstores where every pass found allocated clusters that belong to no listed
 // volume, with the lowest number of such clusters. It returns nothing for releases that do not
 // report the clusters of volumes.
 func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {

@@ -101,7 +101,7 @@ func (f *freezer) passBarrier(ctx context.Context, params, result any) error {
 	return json.Unmarshal([]byte("true"), result)
 }
 
-// A pair has two targets, each with volumes.
+// A pair consists of two targets with volumes.
 type pair struct {
 	services [2]*testService
 	freezers [2]*freezer
