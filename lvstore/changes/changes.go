@@ -140,8 +140,8 @@ func (r *Reader) HasExtentPage(ctx context.Context, rpc *spdkrpc.Client, uuid st
 func (r *Reader) answer(ctx context.Context, q *query, snapshot, base string) (*Changes, error) {
 	found, err := r.read(ctx, q)
 	if errors.Is(err, blobstore.ErrMetadata) || errors.Is(err, blobstore.ErrNoLvol) {
-		if _, missing := newQuery(ctx, q.Target, snapshot, base); errors.Is(missing, spdkrpc.NoSuchDevice) {
-			return nil, missing // the lvol has been deleted in the meantime
+		if _, missing := newQuery(ctx, q.Target, snapshot, base); missing != nil {
+			return nil, missing // the lvol was deleted in the meantime, or the target has ended
 		}
 	}
 	return found, err

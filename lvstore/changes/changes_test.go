@@ -270,17 +270,20 @@ func TestSnapshotsReportedAsVolumesAreAccepted(t *testing.T) {
 	assert.Equal(t, syscall.EINVAL, errnoOf(t, err))
 }
 
-// If a snapshot is deleted while it is being read, the error says that it does not exist.
+// If a snapshot is deleted while it is being read, the error says that it does not exist. If the
+// target ends after the deletion, the error says that, and not that the metadata is damaged.
 func TestSnapshotDeletedDuringReadIsNotFound(t *testing.T) {
-	w := newWorld(t, false)
-	w.reading = func(n int) {
-		if n == 2 {
-			w.missing = "uuid-c"
-			clear(blobstoretest.Page(w.image, 3))
+	for _, want := range []spdkrpc.Kind{spdkrpc.NoSuchDevice, spdkrpc.Unreachable} {
+		w := newWorld(t, false)
+		w.reading = func(n int) {
+			if n == 2 {
+				w.missing, w.ended = "uuid-c", want == spdkrpc.Unreachable
+				clear(blobstoretest.Page(w.image, 3))
+			}
 		}
+		_, err := w.read("uuid-c", "uuid-a")
+		require.ErrorIs(t, err, want)
 	}
-	_, err := w.read("uuid-c", "uuid-a")
-	require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
 }
 
 // A deletion that ends during the first read of the chain does not make the call fail.

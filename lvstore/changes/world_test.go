@@ -29,6 +29,7 @@ type world struct {
 	change  func(b p)   // changes the description of a bdev
 	reading func(n int) // called before the n-th read of the super block
 	missing string      // UUID of a bdev missing from the target
+	ended   bool        // the target has ended, but the device can still be read
 	release string
 	reads   int
 	command func() // called before each NVMe command
@@ -119,6 +120,9 @@ func (w *world) answer(method, name, command, kind string) (any, error) {
 		return p{"cpl": base64.URLEncoding.EncodeToString(make([]byte, 16)), "data": base64.URLEncoding.EncodeToString(data)}, nil
 	}
 	require.Equal(w.t, "bdev_get_bdevs", method)
+	if w.ended {
+		return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.Unreachable}
+	}
 	if name == "disk7n1" {
 		specific := p{"nvme": []p{{"trid": p{}, "ns_data": p{"id": 1}}}}
 		if w.path != "" {
