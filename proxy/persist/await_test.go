@@ -61,6 +61,20 @@ func TestAwaitSavedReportsFailures(t *testing.T) {
 		require.NoError(t, w.saver.AwaitSaved(t.Context(), "p2"))
 		require.Error(t, w.saver.AwaitSaved(t.Context(), "p1"), "also later")
 	})
+	t.Run("the target may have ended before the file was written", func(t *testing.T) {
+		w := newWorld(t)
+		w.save()
+		w.target.set("nvmf", transportCall, subsystemCall("nqn.b"))
+		w.target.fail["spdk_get_version"] = errors.New("this process is gone")
+		w.saver.Changed("nvmf_delete_subsystem", params{"nqn": "nqn.a"})
+		require.ErrorAs(t, w.saver.AwaitSaved(t.Context(), "p1"), &notSaved)
+		require.Error(t, w.saver.AwaitSaved(t.Context(), "p1"), "also later")
+		delete(w.target.fail, "spdk_get_version")
+		w.target.restart("p2", populated()) // it has loaded the previous file
+		require.Error(t, w.saver.AwaitSaved(t.Context(), "p1"), "also later")
+		require.NoError(t, w.saver.AwaitSaved(t.Context(), "p2"))
+		assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current), "the target exports it again")
+	})
 	t.Run("another file was chosen", func(t *testing.T) {
 		w := newWorld(t)
 		w.save()

@@ -1,6 +1,7 @@
 package persist
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,23 +82,16 @@ type Saver struct {
 
 // New returns a Saver, which does nothing until Run, Save or Before is called.
 func New(o Options) *Saver {
-	o.After = defaulted(o.After, 2*time.Second)
-	o.AtLatest = max(defaulted(o.AtLatest, 15*time.Second), o.After)
-	o.Retry = defaulted(o.Retry, time.Second)
-	o.Watch = defaulted(o.Watch, 5*time.Second)
-	o.Wait = defaulted(o.Wait, 10*time.Second)
-	o.Settle = defaulted(o.Settle, 100*time.Second)
+	o.After = cmp.Or(o.After, 2*time.Second)
+	o.AtLatest = max(cmp.Or(o.AtLatest, 15*time.Second), o.After)
+	o.Retry = cmp.Or(o.Retry, time.Second)
+	o.Watch = cmp.Or(o.Watch, 5*time.Second)
+	o.Wait = cmp.Or(o.Wait, 10*time.Second)
+	o.Settle = cmp.Or(o.Settle, 100*time.Second)
 	return &Saver{
 		opts: o, wake: make(chan struct{}, 1), exclusive: make(chan struct{}, 1), since: newChanges(), durable: map[string]uint64{}, removing: removing{folder: o.Folder},
 		status: Status{File: filepath.Join(o.Folder.path, Current), Held: filepath.Join(o.Folder.path, Held)},
 	}
-}
-
-func defaulted(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
 }
 
 // Before compares the configuration of a new target process with the saved one. It must be called
@@ -295,6 +289,11 @@ func (s *Saver) readAndDecide(ctx context.Context, seen changes, acceptLoss bool
 	o, err := s.decide(live, seen, acceptLoss)
 	if err != nil {
 		return outcome{}, err
+	}
+	// A process that still responds was running when the file was written, so the next one loads
+	// this file.
+	if _, err := t.Ask(ctx, "spdk_get_version", nil); err != nil {
+		return outcome{}, &awayError{fmt.Errorf("the target may have restarted with the previous file: %w", err)}
 	}
 	o.cost, o.process, o.lost = cost, live.Saved.Process, lost
 	if err := s.removing.forget(settled); err != nil {

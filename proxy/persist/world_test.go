@@ -69,6 +69,9 @@ func (f *fakeTarget) target(context.Context) (Target, error) {
 			}
 			return json.RawMessage(f.raids), nil
 		}
+		if method == "spdk_get_version" {
+			return json.RawMessage(`{}`), f.fail[method]
+		}
 		name := params["name"].(string)
 		if err := f.fail[name]; err != nil {
 			return nil, err

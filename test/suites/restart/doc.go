@@ -3,6 +3,6 @@
 //
 // SPDK_TGT=/path/to/spdk_tgt names the program. If SPDK_TGT is not set, most tests are skipped,
 // because spdk_tgt would use a processor core and 1 GiB of memory;
-// TestObjectsSurviveTargetDeathInEachOperation then uses a simulated target. SPDK_TGT_ARGS adds
-// arguments.
+// TestObjectsSurviveTargetDeathInEachOperation and TestRandomOperationsSurviveTargetDeaths then use
+// a simulated target. SPDK_TGT_ARGS adds arguments.
 package restart

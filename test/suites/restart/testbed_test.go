@@ -31,7 +31,7 @@ const (
 	password   = "not a secret"
 	configYAML = `listen: 127.0.0.1:0
 tls: {insecure_plaintext: true}
-target: {socket: %[1]s/spdk.sock, save: {dir: %[1]s/saved, disable_auto_examine: %[3]t}, keys: {dir: %[1]s/keys}, accept_loading_what_hosts_write: %[4]t}
+target: {socket: %[1]s/spdk.sock, save: {dir: %[1]s/saved, disable_auto_examine: %[3]t}, keys: {dir: %[1]s/keys}, freeze: {dir: %[1]s/frozen}, accept_loading_what_hosts_write: %[4]t}
 log: {format: text, level: warn}
 users:
 - {name: admin, password_hash: %[2]q, roles: [admin]}
