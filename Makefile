@@ -54,7 +54,7 @@ LONG_TESTS    = TestManifestsAreAdmitted TestPackagedCompletions TestManualComma
 LONG_PACKAGES = ./cmd/spdk-proxy ./deploy ./driver/controller ./driver/luks ./proxy/quiesce ./test/checks/manual ./test/suites/sanity ./test/tools/soak
 # Those that are too slow with the race detector.
 SLOW_TESTS    = TestCallCostDoesNotGrowWithVolumes TestOperationsSurviveCrashes TestGroupOperationsOnSeveralTargetsSurviveCrashes TestOperationsOnV2609SurviveCrashes TestCSICallsSurviveCrashes TestDetachingSurvivesCrashes TestGroupOperationsSurviveCrashes \
-                TestModelViolatesNoInvariant TestModelFindsPlantedMistakes TestModelWithMoreFailuresViolatesNoInvariant TestPairsOfCallsLeaveAConsistentState TestReuseSurvivesCrashes TestObjectsSurviveTargetDeathInEachOperation
+                TestModelViolatesNoInvariant TestModelFindsPlantedMistakes TestModelWithMoreFailuresViolatesNoInvariant TestPairsOfCallsLeaveAConsistentState TestReuseSurvivesCrashes TestObjectsSurviveTargetDeathInEachOperation TestRandomOperationsSurviveTargetDeaths
 SLOW_PACKAGES = ./driver/controller ./driver/replica ./driver/volume ./test/suites/restart
 names         = '^($(subst $(eval ) ,|,$(strip $(1))))$$'
 

@@ -20,9 +20,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Several clients make random calls at the same time, each for its own volumes and nodes. The target
-// is killed at random moments, and starts from the saved file. Clients repeat each call until it
-// succeeds, as Kubernetes does. After each round, the target is killed once more, and must have
+// Several clients make random calls at the same time, each for its own volumes and nodes. The
+// target is killed at random times, and starts from the saved file. Clients repeat each call until
+// it succeeds, as Kubernetes does. After each round, the target is killed once more, and must have
 // exactly the volumes, snapshots, exports and fenced nodes of the successful calls.
 func TestRandomOperationsSurviveTargetDeaths(t *testing.T) {
 	if testing.Short() {
