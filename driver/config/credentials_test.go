@@ -16,7 +16,7 @@ func TestCallSecretsMustNotNameFiles(t *testing.T) {
 	for _, entry := range []string{`"tokenFile": "/var/run/secrets/token"`, `"tokenFile": "token"`, `"certFile": "c", "keyFile": "k"`, `"token": "t", "certFile": "/c", "keyFile": "/k"`} {
 		_, err := Credentials(map[string]string{SecretKey: `{"rpcTokens": [{"name": "a", ` + entry + `}]}`}, "", "")
 		require.ErrorIs(t, err, request.ErrCredentials)
-		require.ErrorContains(t, err, "only with an entry that the controller's own")
+		require.ErrorContains(t, err, "only if the controller's own")
 	}
 	tokens, err := Credentials(map[string]string{SecretKey: `{"rpcTokens": [{"name": "a", "token": "t"}]}`}, "", "")
 	require.NoError(t, err)
