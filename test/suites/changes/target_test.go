@@ -118,10 +118,14 @@ func (g *target) share(bdev string) (nqn, address string) {
 		g.tcp = true
 	}
 	g.exports++
-	nqn, port := fmt.Sprintf("nqn.2026-11.io.spdkgate.test:%d", g.exports), freePort(g.t)
+	nqn = fmt.Sprintf("nqn.2026-11.io.spdkgate.test:%d", g.exports)
 	g.must("nvmf_create_subsystem", p{"nqn": nqn, "allow_any_host": true, "ana_reporting": true, "serial_number": "CHANGES"}, nil)
 	g.must("nvmf_subsystem_add_ns", p{"nqn": nqn, "namespace": p{"bdev_name": bdev, "nsid": 1}}, nil)
-	g.must("nvmf_subsystem_add_listener", p{"nqn": nqn, "listen_address": p{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": port}}, nil)
+	var port string
+	require.Eventually(g.t, func() bool { // another process may have taken the port
+		port = freePort(g.t)
+		return g.call("nvmf_subsystem_add_listener", p{"nqn": nqn, "listen_address": p{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": port}}, nil) == nil
+	}, long, 10*time.Millisecond)
 	return nqn, "127.0.0.1:" + port
 }
 

@@ -76,9 +76,10 @@ func newDriverTestbed(t *testing.T, transport export.Transport) *driverTestbed {
 }
 
 func (d *driverTestbed) create() {
-	var err error
-	d.id, err = d.createFrom(d.t.Context(), "pvc-1", nil)
-	d.ok(err)
+	d.eventually(func() (err error) {
+		d.id, err = d.createFrom(d.t.Context(), "pvc-1", nil)
+		return err
+	})
 }
 
 // target returns the driver's interfaces to the target.
@@ -186,11 +187,13 @@ func (d *driverTestbed) admitted(s things) (nodes []string) {
 
 // clear removes everything with the driver, as an administrator does.
 func (d *driverTestbed) clear() {
-	t, ctx := d.t, d.t.Context()
-	_, err := d.target().Unfence(ctx, controller.HostOf("a"), false)
-	d.ok(err)
+	ctx := d.t.Context()
+	d.eventually(func() error {
+		_, err := d.target().Unfence(ctx, controller.HostOf("a"), false)
+		return err
+	})
 	if d.group != nil {
-		d.ok(d.deleteGroup(ctx))
+		d.eventually(func() error { return d.deleteGroup(ctx) })
 		d.group = nil
 	}
 	lvols, err := d.client.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
@@ -201,16 +204,22 @@ func (d *driverTestbed) clear() {
 		}
 		id := request.VolumeID{Target: "t0", UUID: l.UUID}.String()
 		for _, node := range []string{"a", "b", ""} {
-			_, err := d.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: node})
-			require.NoError(t, err, l.Name)
+			d.eventually(func() error {
+				_, err := d.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: node})
+				return err
+			})
 		}
-		_, err := d.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id})
-		require.NoError(t, err, l.Name)
+		d.eventually(func() error {
+			_, err := d.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id})
+			return err
+		})
 	}
 	for _, l := range lvols {
 		if l.IsSnapshot {
-			_, err := d.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: request.VolumeID{Target: "t0", UUID: l.UUID}.String()})
-			require.NoError(t, err, l.Name)
+			d.eventually(func() error {
+				_, err := d.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: request.VolumeID{Target: "t0", UUID: l.UUID}.String()})
+				return err
+			})
 		}
 	}
 }

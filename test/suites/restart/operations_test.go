@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/assert"
@@ -134,6 +135,17 @@ func (d *driverTestbed) ok(err error) {
 	require.NoError(d.t, err)
 }
 
+// eventually repeats a driver's call until it succeeds, because the proxy may not be able to save
+// the configuration shortly after the target has started. The driver's calls can be repeated.
+func (d *driverTestbed) eventually(call func() error) {
+	d.t.Helper()
+	err := call()
+	for deadline := time.Now().Add(long); err != nil && time.Now().Before(deadline); err = call() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	d.ok(err)
+}
+
 func capability(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability {
 	return &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode}, AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}
 }
@@ -155,7 +167,9 @@ func (d *driverTestbed) publish(ctx context.Context, node string, mode csi.Volum
 }
 
 func (d *driverTestbed) published() {
-	d.ok(d.publish(d.t.Context(), "a", csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER))
+	d.eventually(func() error {
+		return d.publish(d.t.Context(), "a", csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
+	})
 }
 
 func (d *driverTestbed) unpublish(ctx context.Context, node string) error {
@@ -169,13 +183,16 @@ func (d *driverTestbed) takeSnapshot(ctx context.Context) error {
 	return err
 }
 
-func (d *driverTestbed) snapshotTaken() { d.ok(d.takeSnapshot(d.t.Context())) }
+func (d *driverTestbed) snapshotTaken() {
+	d.eventually(func() error { return d.takeSnapshot(d.t.Context()) })
+}
 
 // second creates a second volume.
 func (d *driverTestbed) second() {
-	var err error
-	d.otherID, err = d.createFrom(d.t.Context(), "pvc-2", nil)
-	d.ok(err)
+	d.eventually(func() (err error) {
+		d.otherID, err = d.createFrom(d.t.Context(), "pvc-2", nil)
+		return err
+	})
 }
 
 func (d *driverTestbed) takeGroup(ctx context.Context) error {
@@ -211,7 +228,9 @@ func (d *driverTestbed) copyElsewhere(ctx context.Context) error {
 	return err
 }
 
-func (d *driverTestbed) copied() { d.ok(d.copyElsewhere(d.t.Context())) }
+func (d *driverTestbed) copied() {
+	d.eventually(func() error { return d.copyElsewhere(d.t.Context()) })
+}
 
 // files is a connector for this machine that does not connect to the target. Instead, each volume's
 // data is in a file.
