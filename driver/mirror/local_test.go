@@ -78,3 +78,18 @@ func TestSilentServerIsDroppedByARestartedPlugin(t *testing.T) {
 		w, _ = started(t)
 	}
 }
+
+// If the mirror of an ended publication does not run any more, or another program has a device of
+// its name, Abandon releases and changes nothing.
+func TestAbandonChangesNothingWithoutAMirror(t *testing.T) {
+	w, m := started(t)
+	w.witness = w.witness.Publish("node2")
+	w.witness.InSync = 0
+	w.mapped[mirrorDevice].uuid = "LVM-other"
+	w.after()
+	require.ErrorIs(t, m.Abandon(t.Context()), ErrRefused)
+	assert.Empty(t, w.after())
+	delete(w.mapped, mirrorDevice)
+	require.NoError(t, m.Abandon(t.Context()))
+	assert.Empty(t, w.after())
+}
