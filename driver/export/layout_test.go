@@ -83,3 +83,27 @@ func TestLabelsOfFencedNodesArePrintable(t *testing.T) {
 		assert.False(t, all.Fenced[0].Since.IsZero())
 	}
 }
+
+// The driver uses an administrator's initiator group for a node, but never deletes it. It does not
+// use a group that has further members, or limits their addresses.
+func TestInitiatorGroupsOfAdministratorsAreKept(t *testing.T) {
+	for _, tag := range []int32{1, 7} {
+		f, h := newFixture(t, export.ISCSI, ""), drivertest.Host("n1")
+		f.malloc(t, volumeV)
+		for other, g := range map[int32]spdkrpc.ISCSIInitiatorGroup{
+			tag:  {Initiators: []string{h.IQN}, Netmasks: []string{"ANY"}},
+			2000: {Initiators: []string{h.IQN, "iqn.2026-11.x:a"}, Netmasks: []string{"ANY"}},
+			2001: {Initiators: []string{h.IQN}, Netmasks: []string{"192.0.2.0/24"}},
+		} {
+			require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: other, Initiators: g.Initiators, Netmasks: g.Netmasks}))
+		}
+		before := f.initiatorGroups(t)
+		require.NoError(t, admit(t.Context(), f.Service, volumeV, h))
+		assert.Equal(t, []spdkrpc.ISCSIPGIGMap{{PGTag: 1, IGTag: tag}}, f.targetNode(t, volumeV).PGIGMaps)
+		require.NoError(t, f.Withdraw(t.Context(), volumeV, &h))
+		there, err := f.Exists(t.Context(), volumeV)
+		require.NoError(t, err)
+		assert.False(t, there)
+		assert.ElementsMatch(t, before, f.initiatorGroups(t))
+	}
+}

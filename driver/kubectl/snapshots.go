@@ -61,7 +61,7 @@ const terminating = "Terminating"
 // It orders them by namespace and name.
 func (c Client) Snapshots(ctx context.Context, driver, namespace string) ([]Snapshot, error) {
 	contents, err := c.snapshotContents(ctx, driver)
-	if err != nil || len(contents) == 0 {
+	if err != nil {
 		return nil, err
 	}
 	volumes, err := c.persistentVolumes(ctx, driver)

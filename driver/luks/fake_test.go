@@ -246,6 +246,9 @@ func (w *world) remove(name string) error {
 	if err := w.request("remove the mapping"); err != nil {
 		return err
 	}
+	if _, ok := w.mappings[name]; !ok {
+		return fmt.Errorf("there is no mapping %s", name)
+	}
 	delete(w.mappings, name)
 	return nil
 }

@@ -332,10 +332,6 @@ func (l *LUKS) Resize(ctx context.Context, name string) error {
 // Close closes a device. It succeeds if the device is not open.
 func (l *LUKS) Close(ctx context.Context, name string) error {
 	_, err := do(ctx, l, name, func(ctx context.Context, step *operation.Step) (struct{}, error) {
-		_, found, err := l.mapper.find(name)
-		if err != nil || !found {
-			return struct{}{}, err
-		}
 		return struct{}{}, l.remove(ctx, name, step)
 	})
 	if err != nil {
@@ -344,8 +340,8 @@ func (l *LUKS) Close(ctx context.Context, name string) error {
 	return nil
 }
 
-// remove removes a mapping. While the mapping is in use, remove retries for a few seconds, because
-// udev reads a device after each change.
+// remove removes a mapping if it exists. While the mapping is in use, remove retries for a few
+// seconds, because udev reads a device after each change.
 func (l *LUKS) remove(ctx context.Context, name string, step *operation.Step) error {
 	const tries, delay = 20, 100 * time.Millisecond
 	m, found, err := l.mapper.find(name)

@@ -49,6 +49,7 @@ func TestEncryptedDeviceIsOpenedAndClosed(t *testing.T) {
 	assert.Equal(t, []string{"open"}, w.commands())
 	assert.Contains(t, strings.Join(w.ran, "\n"), "--readonly")
 	assert.NotContains(t, strings.Join(w.ran, "\n"), "--allow-discards")
+	assert.NotContains(t, w.log.String(), "closing an encrypted device", "no device was open with other properties")
 }
 
 // After cryptsetup has reported success, Open requires that the mapping exists and leads to the
