@@ -107,3 +107,32 @@ func TestInitiatorGroupsOfAdministratorsAreKept(t *testing.T) {
 		assert.ElementsMatch(t, before, f.initiatorGroups(t))
 	}
 }
+
+// An export over NVMe-oF is complete if it has its namespace and listens on at least one portal.
+func TestIncompleteSubsystemsAreInspected(t *testing.T) {
+	f, h := newFixture(t, export.TCP, ""), drivertest.Host("n1")
+	f.malloc(t, volumeV)
+	require.NoError(t, admit(t.Context(), f.Service, volumeV, h))
+	up, down := f.Listen[0], export.Portal{Addr: "127.0.0.1", Port: "4421"}
+	inspected := func(s *export.Service) export.Found {
+		all, err := s.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Len(t, all.Exports, 1)
+		return all.Exports[0]
+	}
+	want := export.Found{Volume: volumeV, Name: export.NQN(volumeV), Hosts: []string{h.NQN}, Complete: true}
+	assert.Equal(t, want, inspected(f.Service))
+	want.NotListening = []export.Portal{down}
+	assert.Equal(t, want, inspected(f.listeningOn(up, down)))
+	want.Complete = false
+	assert.Equal(t, want, inspected(f.listeningOn(down)))
+	require.NoError(t, f.rpc.NVMfSubsystemRemoveNS(t.Context(), spdkrpc.NVMfSubsystemRemoveNSParams{NQN: export.NQN(volumeV), NSID: 1}))
+	assert.Equal(t, want, inspected(f.listeningOn(down)))
+	want.NotListening = nil
+	assert.Equal(t, want, inspected(f.Service))
+	f.malloc(t, volumeW)
+	_, err := f.rpc.NVMfSubsystemAddNS(t.Context(), spdkrpc.NVMfSubsystemAddNSParams{NQN: export.NQN(volumeV), Namespace: spdkrpc.NVMfNamespaceParams{BdevName: volumeW}})
+	require.NoError(t, err)
+	want.Complete, want.Foreign = true, volumeW
+	assert.Equal(t, want, inspected(f.Service))
+}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -152,4 +153,24 @@ func TestUnusableMarksOfUsedVolumesAreReported(t *testing.T) {
 	require.Error(t, u.prune(1))
 	u.dir = filepath.Join(u.dir, "missing")
 	require.Error(t, u.prune(1))
+}
+
+// A volume grows even if its staging path is unknown or has no record. The connection is then not
+// rescanned, because its export is unknown.
+func TestVolumesWithoutARecordGrow(t *testing.T) {
+	n, f := newFakeNode(t)
+	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
+	require.NoError(t, err)
+	target := filepath.Join(t.TempDir(), "target")
+	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(writer, target))
+	require.NoError(t, err)
+	for _, staging := range []string{"", t.TempDir()} {
+		f.log = nil
+		grown, err := n.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{
+			VolumeId: volID, VolumePath: target, StagingTargetPath: staging, CapacityRange: &csi.CapacityRange{RequiredBytes: 8192},
+		})
+		require.NoError(t, err)
+		assert.EqualValues(t, 42, grown.GetCapacityBytes())
+		assert.Equal(t, []string{"grow"}, f.log)
+	}
 }
