@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -24,7 +25,7 @@ type loadClient struct {
 	name      string
 	transport export.Transport
 	random    *rand.Rand
-	calls     int
+	succeeded *atomic.Int64 // calls of all clients
 	created   int
 	history   []string // of calls and their errors
 
@@ -95,7 +96,7 @@ func (c *loadClient) retry(call string, do func(ctx context.Context) error, fina
 		cancel()
 		c.history = append(c.history, fmt.Sprintf("%s to %s: %s: %s: %v", began.Format("05.000"), time.Now().Format("05.000"), c.name, call, err))
 		if err == nil || slices.ContainsFunc(final, func(f error) bool { return errors.Is(err, f) }) {
-			c.calls++
+			c.succeeded.Add(1)
 			return err
 		}
 		if time.Now().After(deadline) {
