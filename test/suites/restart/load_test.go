@@ -60,7 +60,7 @@ func TestRandomOperationsSurviveTargetDeaths(t *testing.T) {
 				}
 				go func() { working.Wait(); close(done) }()
 				for working := true; working; {
-					// On a slow machine, a target that is killed too soon would never complete a call.
+					// A slow target that is killed too soon would never complete a call.
 					for wanted := succeeded.Load() + random.Int64N(20); working && succeeded.Load() < wanted; {
 						working = !ended(done, time.Millisecond)
 					}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -124,11 +125,11 @@ func (c *loadClient) create(source *csi.VolumeContentSource) error {
 		})
 		id = created.GetVolume().GetVolumeId()
 		return err
-	})
+	}, volume.ErrTooOld)
 	if err == nil {
 		c.volumes[id] = v
 	}
-	return err
+	return unlessTooOld(err)
 }
 
 func (c *loadClient) delete(id string) error {
@@ -222,9 +223,18 @@ func (c *loadClient) expand(id string) error {
 	err := c.retry("expand "+id, func(ctx context.Context) error {
 		_, err := c.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: 2 * volumeBytes}, VolumeCapability: capability(v.mode)})
 		return err
-	})
+	}, volume.ErrTooOld)
 	if err == nil {
 		v.bytes = 2 * volumeBytes
+	}
+	return unlessTooOld(err)
+}
+
+// unlessTooOld returns nil if a release before v24.05 cannot expand a clone. Otherwise, it returns
+// err.
+func unlessTooOld(err error) error {
+	if errors.Is(err, volume.ErrTooOld) {
+		return nil
 	}
 	return err
 }
