@@ -43,7 +43,7 @@ type Credential struct {
 }
 
 // check returns a description of the problem with a credential, or an empty string if the
-// credential is valid. A user name does not need a password.
+// credential is valid. A user name without a password is valid.
 func (c Credential) check() string {
 	kinds := 0
 	for _, given := range []bool{c.Username != "", c.Token != "", c.TokenFile != ""} {

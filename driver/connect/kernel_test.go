@@ -34,7 +34,7 @@ type kernel struct {
 	accesses, failAt int // number of accesses to the node, and index of the access that fails with EIO
 }
 
-// access counts an access to the node, and returns its error.
+// access counts an access to the node, and returns EIO if it is the access that must fail.
 func (k *kernel) access() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

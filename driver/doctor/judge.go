@@ -161,7 +161,7 @@ func (r *Reading) withdrawal(e export.Found) string {
 // or if a host is connected.
 func (r *Reading) removeExport(ctx context.Context, id string) error {
 	if _, err := r.target.Get(ctx, id); err == nil || !errors.Is(err, volume.ErrNotFound) {
-		return errors.Join(fmt.Errorf("target %s: %w: volume %s may exist: nothing was deleted", r.target.Name, volume.ErrInUse, id), err)
+		return errors.Join(fmt.Errorf("target %s: %w: volume %s may still exist: nothing was deleted", r.target.Name, volume.ErrInUse, id), err)
 	}
 	connected, err := r.target.Exports().Connected(ctx, id)
 	if err != nil {

@@ -211,7 +211,7 @@ func (n nvmf) withdrawReplica(ctx context.Context, id, keep string) error {
 		case ours(sub.NQN):
 			old = append(old, sub.NQN)
 		case slices.ContainsFunc(sub.Namespaces, func(ns spdkrpc.NVMfNamespace) bool { return ns.BdevName == id }):
-			return fmt.Errorf("%w: subsystem %s exports the replica %s: delete that subsystem. Nothing was changed", ErrForeign, sub.NQN, id)
+			return fmt.Errorf("%w: subsystem %s exports replica %s. Nothing was changed; delete that subsystem", ErrForeign, sub.NQN, id)
 		}
 	}
 	for _, nqn := range old {

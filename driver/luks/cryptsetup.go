@@ -61,7 +61,7 @@ func shorten(s string) string {
 
 // Exit codes of cryptsetup(8).
 const (
-	exitNoPermission = 2 // the passphrase opens no key slot
+	exitNoPermission = 2 // the passphrase does not unlock any key slot
 	exitNoMemory     = 3
 	exitBusy         = 5
 )

@@ -54,7 +54,7 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 		return err
 	}
 	if staged && record.Export.Target() != a.export.Target() {
-		return fmt.Errorf("%w: %s is staged at this path, but %s is requested: unstage it first", request.ErrConflict, record.Export, a.export)
+		return fmt.Errorf("%w: %s is already staged at this path, but the request is for %s: unstage the staged volume first", request.ErrConflict, record.Export, a.export)
 	}
 	block := req.GetVolumeCapability().GetBlock() != nil
 	if staged && record.Block != block {

@@ -47,7 +47,8 @@ type outage struct {
 	announced   bool            // a line was logged since the target last responded
 }
 
-// New returns a Log that writes its own lines to log. If now is nil, the system's clock is used.
+// New returns a Log. Lines that the Log writes itself, such as counts, go to log. If now is nil,
+// the system's clock is used.
 func New(log *slog.Logger, now func() time.Time) *Log {
 	if now == nil {
 		now = time.Now

@@ -186,7 +186,7 @@ var deeper = []operation{
 		v := b.create(t, "pvc-1", 8)
 		s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
 		require.NoError(t, err)
-		b.create(t, "pvc-2", 4) // by an interrupted call, before the source was grown
+		b.create(t, "pvc-2", 4) // an interrupted call left it behind, before the source was expanded
 		return func(ctx context.Context) (string, error) {
 			c, err := b.Clone(ctx, Origin{UUID: s.UUID, Snapshot: true}, Spec{Name: "pvc-2", MinBytes: 4 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}})
 			return fmt.Sprint(c.UUID, c.SizeBytes, c.Base), err

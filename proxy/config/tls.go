@@ -68,7 +68,7 @@ func (t *TLS) Protocol() (minVersion uint16, suites []uint16, err error) {
 	for _, name := range t.CipherSuites {
 		id, ok := secure[name]
 		if !ok {
-			return 0, nil, fmt.Errorf("tls: cipher_suites: %q is not a secure suite of TLS 1.2: choose from %s", name, strings.Join(slices.Sorted(maps.Keys(secure)), ", "))
+			return 0, nil, fmt.Errorf("tls: cipher_suites: %q is not a secure TLS 1.2 cipher suite: choose from %s", name, strings.Join(slices.Sorted(maps.Keys(secure)), ", "))
 		}
 		suites = append(suites, id)
 	}

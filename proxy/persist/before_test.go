@@ -45,8 +45,8 @@ func TestWaitForComparisonIsLimited(t *testing.T) {
 	assert.LessOrEqual(t, w.target.reads-reads, 1, "later calls do not try to read the configuration again")
 }
 
-// If a comparison fails because no target is running, the next process is compared as soon as it
-// starts.
+// If no target is running when the saver tries to compare its configuration with the saved one, the
+// configuration of the next target is compared as soon as it starts.
 func TestNewTargetProcessIsComparedImmediately(t *testing.T) {
 	w := newWorld(t)
 	w.saver.opts.Retry = time.Hour

@@ -39,7 +39,7 @@ func (s *Server) authenticate(v *Visit) error {
 	return s.AuthenticateByCredentials(v)
 }
 
-// AuthenticateByCredentials identifies a request's user only by the request's credentials.
+// AuthenticateByCredentials identifies a request's user by its credentials. It ignores any session.
 func (s *Server) AuthenticateByCredentials(v *Visit) error {
 	who, err := v.current.Authn.Authenticate(v.R.Context(), v.Evidence())
 	v.X.NoteSender(v.current.Authn, who, err)

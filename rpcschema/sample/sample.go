@@ -200,8 +200,8 @@ func (k Maker) object(s *rpcschema.Schema) map[string]any {
 	return object
 }
 
-// examples maps each kind of resource to an example name. If this name does not fit a schema, or
-// there is none, text tries the candidates.
+// examples maps each kind of resource to an example name. If a kind has no example, or its example
+// does not fit the schema, Maker.text tries the candidates.
 var examples = map[string]string{
 	"bdev": "Malloc0", "new-bdev": "Malloc1", "lvstore": "lvs0", "new-lvstore": "lvs1", "lvol-name": "volume0",
 	"lvstore-uuid": exampleUUID, "nqn": "nqn.2016-06.io.spdk:cnode1", "host-nqn": "nqn.2016-06.io.spdk:host1",

@@ -33,9 +33,8 @@ func TestResultsAreNotChanged(t *testing.T) {
 	}
 }
 
-// Long responses that arrive together with short ones are read completely, regardless of how far a
-// decoder has read ahead.
-func TestResponsesWithoutSeparatorsAreRead(t *testing.T) {
+// It does not matter how far the decoder has read ahead.
+func TestLongResponsesAmongShortOnesAreReadCompletely(t *testing.T) {
 	var results []string
 	var all strings.Builder
 	for i := range 24 {

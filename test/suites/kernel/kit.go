@@ -31,8 +31,7 @@ var kitVersion = func() string {
 // KernelVariable names a Debian package with another kernel, such as one from backports.
 const KernelVariable = "SPDKGATE_KERNEL_DEB"
 
-// kitSuffix returns the last part of the name of a kit's directory, which follows the kernel's
-// release.
+// kitSuffix returns the suffix that follows the kernel release in the name of a kit's directory.
 func kitSuffix() string {
 	if os.Getenv(KernelVariable) != "" {
 		return "-kitgiven" + kitVersion
