@@ -23,13 +23,13 @@ type changesReader struct {
 // These constants limit concurrent reads of changes. Each read occupies up to 16 MiB with metadata
 // before it can compute and reserve the amount that it needs (see Command.Reserve).
 const (
-	maxChanges        = 4
-	maxChangesOfAUser = 2
-	changesWait       = 30 * time.Second
+	maxChanges          = 4
+	maxChangesOfAnOwner = 2 // a tenant, or a user without a tenant
+	changesWait         = 30 * time.Second
 )
 
 func newChangesReader() *changesReader {
-	return &changesReader{slots: target.NewSlots(target.Limits{Total: maxChanges, PerUser: maxChangesOfAUser}, changesWait)}
+	return &changesReader{slots: target.NewSlots(target.Limits{Total: maxChanges, PerUser: maxChangesOfAnOwner}, changesWait)}
 }
 
 // ReadChanges serves spdkgate_lvol_changes. It returns at its deadline even if the lvstore's device
@@ -41,7 +41,7 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout(c.Method.Name))
 	defer cancel()
-	leave, err := e.changes.slots.Acquire(ctx, c.User)
+	leave, err := e.changes.slots.Acquire(ctx, c.owner())
 	if err != nil {
 		return nil, err
 	}

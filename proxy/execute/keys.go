@@ -23,7 +23,7 @@ func (e *Executor) RemoveKey(ctx context.Context, c Command) (json.RawMessage, e
 // changeKeys runs f, which changes keys. Changes by the same tenant run one at a time.
 func (e *Executor) changeKeys(ctx context.Context, c Command, f func() error) (json.RawMessage, error) {
 	return e.change(ctx, c, func() (json.RawMessage, error) {
-		release, err := e.restart.keys.Acquire(ctx, c.keysOf())
+		release, err := e.restart.keys.Acquire(ctx, c.owner())
 		if err != nil {
 			return nil, err
 		}
@@ -37,9 +37,8 @@ func (e *Executor) HoldKeys(ctx context.Context, tenant string) (release func(),
 	return e.restart.keys.Acquire(ctx, "tenant\x00"+tenant)
 }
 
-// keysOf identifies the owner of a call's keys: the tenant, whose users share keys, or the user if
-// there is no tenant.
-func (c Command) keysOf() string {
+// owner identifies the tenant, whose users share keys and limits, or the user if there is none.
+func (c Command) owner() string {
 	if c.Tenant != nil {
 		return "tenant\x00" + c.Tenant.Name
 	}

@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
 )
 
 // Snapshots that wait for their clients at barriers do not use the slots of other operations, even
@@ -28,4 +30,28 @@ func TestBarriersDoNotUseSlotsOfOtherOperations(t *testing.T) {
 	leave, err := enter(t.Context(), "other", false)
 	require.NoError(t, err)
 	leave()
+}
+
+// The users of one tenant together cannot keep others from listing changes.
+func TestUsersOfATenantShareTheirReadsOfChanges(t *testing.T) {
+	slots := newChangesReader().slots
+	acquire := func(user string, tenant *tenancy.Scope) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		release, err := slots.Acquire(ctx, Command{User: user, Tenant: tenant}.owner())
+		if err == nil {
+			t.Cleanup(release)
+		}
+		return err == nil
+	}
+	a, b := &tenancy.Scope{Tenant: tenancy.Tenant{Name: "a"}}, &tenancy.Scope{Tenant: tenancy.Tenant{Name: "b"}}
+	running := 0
+	for i := range 3 * maxChanges {
+		if acquire(fmt.Sprint("a", i), a) {
+			running++
+		}
+	}
+	assert.Equal(t, maxChangesOfAnOwner, running)
+	assert.True(t, acquire("b", b))
+	assert.True(t, acquire("admin", nil))
 }
