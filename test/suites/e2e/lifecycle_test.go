@@ -107,7 +107,7 @@ func TestStaticVolumeIsNeverDeleted(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(repository, "deploy/kubernetes/examples/static-pv.yaml"))
 	require.NoError(t, err)
 	n.apply(strings.NewReplacer(
-		"aa481c21-26f8-4056-87fa-cd306f69a71e", uuid, "namespace: default", "namespace: staticvolume", "targetType: TCP", fmt.Sprintf("targetType: loop\n      loopDir: %q", env.driver.data()),
+		"aa481c21-26f8-4056-87fa-cd306f69a71e", uuid, "namespace: default", "namespace: "+n.name, "targetType: TCP", fmt.Sprintf("targetType: loop\n      loopDir: %q", env.driver.data()),
 	).Replace(string(text)))
 	n.keptVolume("spdkcsi-pvc-static", "spdkcsi-pv-static", uuid)
 }
@@ -123,7 +123,7 @@ spec:
   capacity: {storage: 256Mi}
   persistentVolumeReclaimPolicy: Retain
   storageClassName: ` + storageClass + `
-  claimRef: {namespace: spdkcsivolume, name: data}
+  claimRef: {namespace: %[3]s, name: data}
   csi:
     driver: csi.spdk.io
     fsType: ext4
@@ -139,7 +139,7 @@ func TestVolumeCreatedBySPDKCSICanBeUsed(t *testing.T) {
 	require.NoError(t, err)
 	nqn, err := env.driver.server.ExportAsSPDKCSI(ctx, uuid)
 	require.NoError(t, err)
-	n.apply(fmt.Sprintf(spdkCSIVolume, uuid, nqn))
+	n.apply(fmt.Sprintf(spdkCSIVolume, uuid, nqn, n.name))
 	n.apply(claim("data", storageClass, "256Mi", "  volumeName: pvc-of-spdk-csi\n"))
 	n.keptVolume("data", "pvc-of-spdk-csi", uuid)
 }
