@@ -46,6 +46,9 @@ func (g *gatehouse) file(name string, content []byte) {
 func (g *gatehouse) load(change ...string) *config.Config {
 	example := documented(g.t, "docs/authentication.md", "Set up authentication", "yaml")[0]
 	require.Contains(g.t, example, documentedAt)
+	for i := 0; i < len(change); i += 2 {
+		require.Contains(g.t, example, change[i], "this change changes nothing")
+	}
 	text := strings.NewReplacer(append([]string{
 		`"0.0.0.0:9009"`, `"127.0.0.1:0"`, "/var/lib/spdk-proxy", ".", documentedAt, g.issuer.URL + "/keys",
 	}, change...)...).Replace(example)
@@ -134,7 +137,7 @@ func TestCredentialsHaveTheDocumentedOutcomes(t *testing.T) {
 		user, auth  string // if user is empty, the status is 401
 		says        string
 	}{
-		"nobody":                           {says: "HTTP Basic"},
+		"no credentials":                   {says: "HTTP Basic"},
 		"password":                         {headers: []string{basicHeader("admin", adminPassword)}, user: "admin", auth: "basic"},
 		"wrong password":                   {headers: []string{basicHeader("admin", "x")}, auth: "basic"},
 		"unknown name":                     {headers: []string{basicHeader("eve", adminPassword)}, auth: "basic"},
@@ -221,8 +224,8 @@ func TestRequiredCertificatesAreEnforced(t *testing.T) {
 	}
 }
 
-// While an issuer is unavailable, its users are told to retry, even if the proxy starts during the
-// outage. Other users are not affected.
+// While an issuer is unavailable, the proxy asks the issuer's users to retry, even if the proxy
+// starts during the outage. Other users are not affected.
 func TestUnavailableIssuerAffectsOnlyItsUsers(t *testing.T) {
 	g := newGatehouse(t)
 	g.issuer.SetAway(true)

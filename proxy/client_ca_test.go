@@ -21,7 +21,7 @@ import (
 func TestReloadRemovesAnAuthority(t *testing.T) {
 	for name, change := range map[string][]string{
 		"replaced by another authority":   nil,
-		"no authority remains":            {"  client_ca_file: client-ca.crt        # vouches for client certificates\n", "", "  client_auth: optional                # required: nobody without one, whatever else they bring\n", "", "    certificate: {san_dns: dashboard.example}\n", "    password_hash_file: $CREDENTIALS_DIRECTORY/secrets_admin.hash\n"},
+		"no authority remains":            {"  client_ca_file: client-ca.crt        # the authorities that sign client certificates\n", "", "  client_auth: optional                # required: every client must present a valid certificate\n", "", "    certificate: {san_dns: dashboard.example}\n", "    password_hash_file: $CREDENTIALS_DIRECTORY/secrets_admin.hash\n"},
 		"replaced, certificates required": {"client_auth: optional", "client_auth: required"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// A Release is an SPDK release, such as v26.05. The zero Release stands for an unknown release.
+// A Release is an SPDK release, such as v26.05. The zero Release means that the release is unknown.
 type Release struct{ Year, Month int }
 
 // Oldest is the first release that the schema covers. Methods and members present in it have no

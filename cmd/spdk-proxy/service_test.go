@@ -86,7 +86,7 @@ func TestSystemdIsNotified(t *testing.T) {
 
 func TestReloadReportsItsOutcome(t *testing.T) {
 	runtime := t.TempDir()
-	// A killed process leaves its socket behind; this file stands in for it.
+	// This file simulates the socket that a killed process leaves behind.
 	require.NoError(t, os.WriteFile(filepath.Join(runtime, "control"), nil, 0o600))
 	path := writeConfig(t, target(t).Socket(), "")
 	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", path)

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/spdkgate/spdkgate/driver/coalesce"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -41,14 +39,6 @@ type Host struct {
 // is reports whether a name belongs to the host.
 func (h Host) is(hostNQN string) bool {
 	return hostNQN == h.NQN || hostNQN == h.Multipath && h.Multipath != ""
-}
-
-// isMultipath reports whether a host NQN is the Multipath name of a Host. Only such names contain a
-// UUID with version 8 or 14.
-func isMultipath(hostNQN string) bool {
-	text, ok := strings.CutPrefix(hostNQN, "nqn.2014-08.org.nvmexpress:uuid:")
-	id, err := uuid.Parse(text)
-	return ok && err == nil && (id.Version() == 8 || id.Version() == 14)
 }
 
 // NQN returns the name of the subsystem that exports a volume. spdk-csi uses the same name, so its

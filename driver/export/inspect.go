@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/hostname"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -233,7 +234,7 @@ func (n nvmf) checkHoldsIO(ctx context.Context, id string) error {
 		return fmt.Errorf("list the hosts connected to %s: %w", NQN(id), err)
 	}
 	for _, h := range hosts {
-		if !isMultipath(h.Hostnqn) {
+		if !hostname.IsMultipath(h.Hostnqn) {
 			return fmt.Errorf("%w: host %s is connected without native NVMe multipath, so its I/O would fail while SPDK changes the volume: detach the volume first; "+
 				"or boot the node with nvme_core.multipath=Y, upgrade the driver there, and publish the volume again", ErrInUse, h.Hostnqn)
 		}

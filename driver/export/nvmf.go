@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/hostname"
 	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -155,7 +156,7 @@ func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSub
 	}
 	others := slices.Clone(sub.Hosts)
 	slices.SortStableFunc(others, func(a, b spdkrpc.NVMfSubsystemHost) int { // Host.NQN, the better-known name, sorts first
-		return cmp.Compare(truth(isMultipath(a.NQN)), truth(isMultipath(b.NQN)))
+		return cmp.Compare(truth(hostname.IsMultipath(a.NQN)), truth(hostname.IsMultipath(b.NQN)))
 	})
 	for _, other := range others {
 		if !h.is(other.NQN) {

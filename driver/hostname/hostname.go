@@ -43,14 +43,21 @@ const (
 // Multipath returns the second host of a node. A node with native NVMe multipath uses this host to
 // connect to subsystems that report ANA, and can then be made to hold back its I/O. Targets admit
 // both hosts and can distinguish their connections. UUID and NQN both differ from those of h,
-// because the kernel accepts only one host identifier for a host NQN. Package export recognizes
-// these names by the UUID's version, which is 8, or 14 for the node of a move.
+// because the kernel accepts only one host identifier for a host NQN. IsMultipath recognizes
+// the second NQN by the version of its UUID.
 func (h Host) Multipath() Host {
 	id := withVersion(uuid.NewSHA1(namespace, []byte("multipath:"+h.UUID)), multipathVersion)
 	if of, err := uuid.Parse(h.UUID); err == nil && of.Version() == moveVersion {
 		id = withVersion(of, moveMultipathVersion)
 	}
 	return Host{UUID: id.String(), NQN: nqnPrefix + id.String(), IQN: h.IQN}
+}
+
+// IsMultipath reports whether a host NQN is that of a second host; see [Host.Multipath].
+func IsMultipath(hostNQN string) bool {
+	text, ok := strings.CutPrefix(hostNQN, nqnPrefix)
+	id, err := uuid.Parse(text)
+	return ok && err == nil && (id.Version() == multipathVersion || id.Version() == moveMultipathVersion)
 }
 
 // MoveNode returns the id of the node that spdk-csi move publishes a volume and its copy to, given

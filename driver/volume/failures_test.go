@@ -131,7 +131,7 @@ var deeper = []operation{
 			return "", ignore(err, ErrNotFound)
 		}
 	}},
-	{name: "remove what is not needed", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
+	{name: "remove an unneeded lvol", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		v, c := cloned(t, b)
 		require.NoError(t, b.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: c.UUID}))
 		s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)

@@ -23,7 +23,7 @@ type limiter struct {
 
 type bucketKey struct {
 	source netip.Prefix
-	name   uint64 // hash of the name, so that long names need no extra memory; 0 stands for all names
+	name   uint64 // hash of the name, so that long names need no extra memory; 0 means all names
 }
 
 type bucket struct {

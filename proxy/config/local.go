@@ -54,7 +54,7 @@ func (c *Config) validateListenUnix() error {
 	return errors.Join(append(wrong, err)...)
 }
 
-// Permissions returns the permissions, owner and group of the socket. An id of -1 stands for this
+// Permissions returns the permissions, owner and group of the socket. An id of -1 means this
 // process's user or group.
 func (l ListenUnix) Permissions() (perm fs.FileMode, uid, gid int, err error) {
 	uid, gid = -1, -1

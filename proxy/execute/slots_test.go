@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
+	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // Snapshots that wait for their clients at barriers do not use the slots of other operations, even
@@ -34,24 +36,23 @@ func TestBarriersDoNotUseSlotsOfOtherOperations(t *testing.T) {
 
 // The users of one tenant together cannot keep others from listing changes.
 func TestUsersOfATenantShareTheirReadsOfChanges(t *testing.T) {
-	slots := newChangesReader().slots
-	acquire := func(user string, tenant *tenancy.Scope) bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		release, err := slots.Acquire(ctx, Command{User: user, Tenant: tenant}.owner())
-		if err == nil {
-			t.Cleanup(release)
-		}
-		return err == nil
+	method, _ := rpcschema.Default().Method("spdkgate_lvol_changes")
+	e := &Executor{changes: newChangesReader(), Options: Options{Contain: func(string, func()) {}}} // no read ends
+	reads := func(user string, tenant *tenancy.Scope) bool {
+		_, err := e.ReadChanges(t.Context(), Command{
+			User: user, Tenant: tenant, Method: method, Params: map[string]any{"snapshot": "lvs0/s"},
+			Timeout: func(string) time.Duration { return 10 * time.Millisecond },
+		})
+		return errors.Is(err, errDeviceSlow)
 	}
 	a, b := &tenancy.Scope{Tenant: tenancy.Tenant{Name: "a"}}, &tenancy.Scope{Tenant: tenancy.Tenant{Name: "b"}}
 	running := 0
 	for i := range 3 * maxChanges {
-		if acquire(fmt.Sprint("a", i), a) {
+		if reads(fmt.Sprint("a", i), a) {
 			running++
 		}
 	}
 	assert.Equal(t, maxChangesOfAnOwner, running)
-	assert.True(t, acquire("b", b))
-	assert.True(t, acquire("admin", nil))
+	assert.True(t, reads("b", b))
+	assert.True(t, reads("admin", nil))
 }

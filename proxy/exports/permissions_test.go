@@ -120,7 +120,7 @@ func (r *recording) Call(ctx context.Context, method string, params, result any)
 	return r.Caller.Call(ctx, method, params, result)
 }
 
-// A tenant's user who sees no listener is told which addresses the tenant may use.
+// If the user sees no listener, the refusal lists the addresses that the tenant may use.
 func TestRefusalNamesTheTenantsAddresses(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	tenant := `[{"name":"team","own":true,"quota":{},"used":{},"lvstores":["lvs0"],"bdevs":[],"nqn_prefixes":["nqn.2024-01.com.example:a-"],"iqn_prefixes":[],"key_prefixes":[],"addresses":["192.0.2.1:4420","192.0.2.2"],"hosts":["nqn.*"],"allow":[]}]`

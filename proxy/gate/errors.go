@@ -47,13 +47,13 @@ type row struct {
 	name    string // the row's name in the manual
 	kind    kind
 	status  int
-	code    int // JSON-RPC code; 0 stands for the error's own code
+	code    int // JSON-RPC code; 0 means the error's own code
 	outcome metrics.Outcome
 	// login and denial are the metrics' reasons for failed authentication and for refused calls.
 	login  metrics.LoginFailure
 	denial metrics.Denial
 	retry  time.Duration // value of Retry-After; 0 omits the header
-	text   string        // text for the client; %s stands for the error's text
+	text   string        // text for the client; %s is replaced by the error's text
 	fill   func(found error, a *Answer)
 }
 

@@ -17,7 +17,7 @@ import (
 type Place struct {
 	Path string
 	Mode fs.FileMode // permission bits; connecting requires write permission
-	// UID and GID are the owner and group of the socket. -1 stands for those of this process.
+	// UID and GID are the owner and group of the socket. -1 means those of this process.
 	UID, GID int
 }
 

@@ -245,7 +245,7 @@ func (s *Saver) logFailure(err error) {
 	case err == nil && s.err != nil:
 		s.opts.Log.Info("target configuration can be saved again", "file", s.status.File)
 	case err != nil && (s.err == nil || s.err.Error() != err.Error()):
-		s.opts.Log.Warn("cannot save the target configuration; the old file is kept", "file", s.status.File, "error", err)
+		s.opts.Log.Warn("cannot save the target configuration", "file", s.status.File, "error", err)
 	}
 }
 

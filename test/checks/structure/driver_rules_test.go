@@ -214,7 +214,7 @@ var driverRules = []rule{
 	{
 		who:    "the driver's fixtures import no package that is tested with them, except export and its dependencies",
 		binds:  is("driver/drivertest"),
-		not:    driverPackagesBut("driver/drivertest", "driver/export", "driver/readback", "driver/coalesce", "driver/hostauth"),
+		not:    driverPackagesBut("driver/drivertest", "driver/export", "driver/readback", "driver/coalesce", "driver/hostauth", "driver/hostname"),
 		linked: true,
 		reason: "internal tests of a package import the fixtures, so the fixtures cannot import that package",
 	},
