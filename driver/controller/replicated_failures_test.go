@@ -198,15 +198,16 @@ func TestUnexpectedWitnessesAreRejected(t *testing.T) {
 	v, id := b.make(t)
 	places := b.witnesses.records[id.UUID].Places
 	b.witnesses.records[id.UUID].Places[1].Server = "nowhere"
-	for name, call := range map[string]func() error{
-		"create":  func() error { return b.createCall()(t.Context()) },
-		"publish": func() error { _, err := b.publish(t.Context(), v, nodeA); return err },
-		"delete":  func() error { return b.delete(t.Context(), v.GetVolumeId()) },
-		"unpublish": func() error {
-			return b.unpublish(t.Context(), v.GetVolumeId(), "")
-		},
+	for _, call := range []struct { // the deletion is last, because it marks the witness first
+		name string
+		do   func() error
+	}{
+		{"create", func() error { return b.createCall()(t.Context()) }},
+		{"publish", func() error { _, err := b.publish(t.Context(), v, nodeA); return err }},
+		{"unpublish", func() error { return b.unpublish(t.Context(), v.GetVolumeId(), "") }},
+		{"delete", func() error { return b.delete(t.Context(), v.GetVolumeId()) }},
 	} {
-		require.ErrorContains(t, call(), "nowhere", name)
+		require.ErrorContains(t, call.do(), "nowhere", call.name)
 	}
 	b.witnesses.records[id.UUID].Places, b.witnesses.records[id.UUID].Deleting = places, false
 	b.witnesses.records[id.UUID].Witness.Replicas = 1
