@@ -50,9 +50,9 @@ func TestReplicationIsNotInstalledByDefault(t *testing.T) {
 	}
 }
 
-// With the component, the controller and the node plugin use witnesses. On a node, only the
-// driver's container contains the token. The controller has its own Secret, which csi-attacher uses
-// to publish volumes again. Uninstalling the chart does not delete witnesses.
+// With the replication component, the controller and the node plugin use witnesses. On a node, only
+// the driver's container contains the token. The controller has its own Secret, which csi-attacher
+// uses to publish volumes again. Uninstalling the chart does not delete witnesses.
 func TestReplicationComponentMountsTheToken(t *testing.T) {
 	objects, _ := kustomize(t, "replication")
 	pod := daemonSet(t, objects).Spec.Template.Spec

@@ -51,9 +51,9 @@ type changesQuery struct {
 func (c *Controller) streamChanges(ctx context.Context, q changesQuery, send func(size int64, list []*csi.BlockMetadata) error) error {
 	switch {
 	case q.start < 0:
-		return fmt.Errorf("%w: starting_offset is %d", volume.ErrOutOfRange, q.start)
+		return fmt.Errorf("%w: starting_offset is %d, but must not be negative", volume.ErrOutOfRange, q.start)
 	case q.most < 0:
-		return fmt.Errorf("%w: max_results is %d", request.ErrInvalid, q.most)
+		return fmt.Errorf("%w: max_results is %d, but must not be negative", request.ErrInvalid, q.most)
 	}
 	found, err := c.readChanges(ctx, q)
 	if err != nil {

@@ -136,7 +136,6 @@ func TestReloadRemembersLvstores(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Calls and reloads can run concurrently.
 func TestReloadsAndCallsRunConcurrently(t *testing.T) {
 	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, first, second))

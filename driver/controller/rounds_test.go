@@ -168,8 +168,8 @@ func roundsController(t *testing.T, slow slowCaller, transport string) (*Control
 	return b, map[string]string{config.SecretKey: string(secret)}
 }
 
-// TestCopiesNeedFewRoundTrips counts the rounds that snapshots and copies take. It does not count
-// rounds within the proxy's method for snapshots.
+// TestCopiesNeedFewRoundTrips counts the round trips that snapshots and copies need, except those
+// within the proxy's method for snapshots.
 func TestCopiesNeedFewRoundTrips(t *testing.T) {
 	slow := slowTarget(t, "v26.05")
 	synctest.Test(t, func(t *testing.T) {

@@ -135,7 +135,8 @@ func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 	}
 }
 
-// Fence reports exports if it cannot remove the host because other hosts can also use them.
+// Fence reports an export that admits every host, or several initiators in one group, because Fence
+// cannot exclude a single host from it.
 func TestFenceReportsOpenExports(t *testing.T) {
 	n1 := drivertest.Host("n1")
 	t.Run("every host", func(t *testing.T) {

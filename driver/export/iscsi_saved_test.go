@@ -114,8 +114,9 @@ func TestWithdrawnTargetNodeIsRemovedFromSavedConfiguration(t *testing.T) {
 	}
 }
 
-// A missing target node needs its initiator group at the next start, even though no target node on
-// the target refers to the group.
+// If the saved configuration contains a target node that the target lacks, the restarted target
+// creates that node again and needs its initiator group. The group is therefore kept, even though
+// no target node on the target refers to it.
 func TestInitiatorGroupOfMissingTargetNodeIsKept(t *testing.T) {
 	f, n1 := newFixture(t, export.ISCSI, ""), drivertest.Host("n1")
 	id := f.bdev(t)
@@ -130,8 +131,8 @@ func TestInitiatorGroupOfMissingTargetNodeIsKept(t *testing.T) {
 	assert.NotContains(t, f.initiatorGroups(t), group)
 }
 
-// A volume is not published while a missing target node admits another host, nor to a host if the
-// host's fence mark is missing.
+// A volume is not published while the saved configuration contains a target node that admits
+// another host, nor to a host whose fence mark exists only in the saved configuration.
 func TestMissingTargetNodePreventsPublication(t *testing.T) {
 	n1, n2 := drivertest.Host("n1"), drivertest.Host("n2")
 	f := newFixture(t, export.ISCSI, "")
@@ -232,7 +233,8 @@ func TestRemovedISCSIFenceIsRemovedFromSavedConfiguration(t *testing.T) {
 	assert.Empty(t, saved.removed)
 }
 
-// The target restarts while a volume is being published to a host, and loses the host's fence mark.
+// If the target restarts while a volume is being published to a host, and loses the host's fence
+// mark, the publication is undone.
 func TestPublicationWithoutItsMarkIsUndone(t *testing.T) {
 	f, n1 := newFixture(t, export.ISCSI, ""), drivertest.Host("n1")
 	_, err := f.Fence(t.Context(), n1, "n1", false)
@@ -260,7 +262,8 @@ func TestUnusedTargetNodeIsRemovedFromSavedConfiguration(t *testing.T) {
 	assert.Equal(t, []string{export.IQN(volumeV)}, saved.removed)
 }
 
-// A missing target node needs its authentication group at the next start.
+// The authentication group of a target node that exists only in the saved configuration is kept,
+// because a restarted target creates that node again.
 func TestAuthGroupOfMissingTargetNodeIsKept(t *testing.T) {
 	f, n1 := newFixture(t, export.ISCSI, ""), withPasswords(t, drivertest.Host("n1"), "correct-horse-1", "")
 	id := f.bdev(t)

@@ -14,7 +14,7 @@ import (
 
 // A replica is the only namespace of its own subsystem, which has no ANA reporting and admits only
 // the given host.
-func TestReplicaExportAppearsInTheLayout(t *testing.T) {
+func TestReplicaExportHasItsOwnSubsystem(t *testing.T) {
 	f, h := newFixture(t, export.TCP, ""), drivertest.MultipathHost("n1")
 	f.malloc(t, volumeV)
 	require.NoError(t, f.AdmitReplica(t.Context(), volumeV, 7, h, mayExport))

@@ -276,7 +276,7 @@ func (l *LUKS) unlock(ctx context.Context, v Volume, step *operation.Step) error
 		err = with(v.Keys.Previous)
 	}
 	if errors.Is(err, ErrWrongPassphrase) {
-		return fmt.Errorf("%w: the device has a LUKS header that %s does not open: nothing was changed. Check which Secret the volume was created with; a copy has the passphrases of its source. "+
+		return fmt.Errorf("%w: %s does not open the device's LUKS header. Nothing was changed. Check which Secret the volume was created with; a copy has the passphrases of its source. "+
 			"If the passphrase was changed, put the old one into %s", ErrWrongPassphrase, SecretPassphrase, SecretPrevious)
 	}
 	return err

@@ -26,7 +26,7 @@ func btrfsSize(path string) (int64, error) {
 	return int64(info.size), nil
 }
 
-// forgetDevice makes the kernel forget an unmounted device of a btrfs.
+// forgetDevice makes the kernel forget an unmounted device of a btrfs file system.
 func forgetDevice(device string) error {
 	type volume struct { // struct btrfs_ioctl_vol_args
 		_    int64

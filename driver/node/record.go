@@ -123,7 +123,7 @@ func readRecord(staging, volumeID string) (stageRecord, bool, error) {
 		return stageRecord{}, false, fmt.Errorf("stage record %s: %w: disconnect the volume by hand and remove the file", path, err)
 	}
 	if r.VolumeID != volumeID {
-		return stageRecord{}, false, fmt.Errorf("%w: %s belongs to volume %q: unstage that first", request.ErrConflict, path, r.VolumeID)
+		return stageRecord{}, false, fmt.Errorf("%w: %s belongs to volume %q: unstage that volume first", request.ErrConflict, path, r.VolumeID)
 	}
 	return r, true, nil
 }

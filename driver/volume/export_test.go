@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestNVMeExportsAppearInTheLayout(t *testing.T) {
+func TestNVMeExportHasTheExpectedSubsystem(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		for name, legacy := range map[string]bool{"new": false, "taken over from spdk-csi": true} {
 			t.Run(release+", "+name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestExportMakesNoListCalls(t *testing.T) {
 	}
 }
 
-func TestISCSIExportsAppearInTheLayout(t *testing.T) {
+func TestISCSIExportHasTheExpectedTargetNode(t *testing.T) {
 	b := newTestService(t, export.ISCSI)
 	v, w := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	drivertest.LegacyExport(t, b.rpc, b.Config.Config, v.UUID)

@@ -241,7 +241,7 @@ func (s *Store) Remove(ctx context.Context, name string, id replica.ID, place Pl
 	return s.change(ctx, name, "", func(r *Record) error {
 		w, err := remove(r)
 		if err == nil && w.Logged != r.Witness.Logged {
-			return fmt.Errorf("%w: the log covers replica %d again", replica.ErrTransition, id)
+			return fmt.Errorf("%w: the log covers replica %d, which is being removed", replica.ErrTransition, id)
 		}
 		r.Witness = w
 		if !w.Replicas.Has(id) {

@@ -44,7 +44,7 @@ func (b *blob) name() string {
 }
 
 func (b *blob) parse(d descriptor) error {
-	short := fmt.Errorf("a descriptor of type %d has %d bytes", d.kind, len(d.data))
+	short := fmt.Errorf("a descriptor of type %d has an invalid length of %d bytes", d.kind, len(d.data))
 	switch d.kind {
 	case xattr, internalXattr:
 		if len(d.data) < 4 {
@@ -68,7 +68,7 @@ func (b *blob) parse(d descriptor) error {
 			return short
 		}
 		if b.clusters = le.Uint64(d.data); b.clusters > 1<<32 {
-			return fmt.Errorf("its extent table has a size of %d clusters", b.clusters)
+			return fmt.Errorf("its extent table has an impossible size of %d clusters", b.clusters)
 		}
 		b.listed = true
 		if b.bounded && b.clusters > MaxClusters {
@@ -78,7 +78,7 @@ func (b *blob) parse(d descriptor) error {
 		for x := d.data[8:]; len(x) > 0; x = x[8:] {
 			page, count := le.Uint32(x), le.Uint32(x[4:])
 			if page != 0 && count != 1 || uint64(len(b.table))+uint64(count) > b.clusters/perExtent+1 {
-				return fmt.Errorf("its extent table has a run of %d at page %d", count, page)
+				return fmt.Errorf("its extent table has an impossible run of %d at page %d", count, page)
 			}
 			for range count {
 				b.table = append(b.table, page)
@@ -93,7 +93,7 @@ func (b *blob) parse(d descriptor) error {
 		}
 	case padding:
 	default:
-		return fmt.Errorf("a descriptor has type %d", d.kind)
+		return fmt.Errorf("a descriptor has the unknown type %d", d.kind)
 	}
 	return nil
 }

@@ -127,7 +127,7 @@ func (p *page) descriptors() ([]descriptor, error) {
 			break
 		}
 		if length > int64(len(b)-5) {
-			return nil, fmt.Errorf("a descriptor of type %d has %d bytes, %d are left in its page", kind, length, len(b)-5)
+			return nil, fmt.Errorf("a descriptor of type %d has %d bytes, but only %d are left in its page", kind, length, len(b)-5)
 		}
 		list = append(list, descriptor{kind, b[5 : 5+length]})
 		b = b[5+length:]

@@ -48,14 +48,14 @@ func superBlock(ctx context.Context, rpc *spdkrpc.Client, params map[string]any)
 		return blobstore.Super{}, err
 	}
 	if len(stores) != 1 {
-		return blobstore.Super{}, fmt.Errorf("the target has %d such lvstores", len(stores))
+		return blobstore.Super{}, fmt.Errorf("the target returned %d lvstores instead of one", len(stores))
 	}
 	bdevs, err := rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &stores[0].BaseBdev})
 	if err != nil {
 		return blobstore.Super{}, err
 	}
 	if len(bdevs) != 1 {
-		return blobstore.Super{}, fmt.Errorf("the target does not describe bdev %s", stores[0].BaseBdev)
+		return blobstore.Super{}, fmt.Errorf("the target returned no description of bdev %s", stores[0].BaseBdev)
 	}
 	d, err := device.Open(ctx, rpc, bdevs[0])
 	if err != nil {

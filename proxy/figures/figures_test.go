@@ -314,9 +314,9 @@ func target10k(n int) Ask {
 	}
 }
 
-// BenchmarkReading measures the Reader's own cost of reading 10,000 volumes that have already been
-// listed.
-func BenchmarkReading(b *testing.B) {
+// BenchmarkReadManyVolumes measures the Reader's own cost of reading 10,000 volumes that have
+// already been listed.
+func BenchmarkReadManyVolumes(b *testing.B) {
 	target := Target{Up: true, Release: rpcschema.MustRelease("v26.05"), Ask: target10k(10000)}
 	r := NewReader(rpcschema.Default())
 	clock := time.Unix(1800000000, 0)

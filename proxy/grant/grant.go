@@ -44,7 +44,7 @@ func grant(path string, gid int, live bool) error {
 		return &fs.PathError{Op: "grant", Path: path, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("grant %s: it is not a socket of user %d, who runs this. Nothing was changed; check which program created it, and remove it", path, os.Geteuid())
+		return fmt.Errorf("grant %s: it is not a socket that belongs to user %d, who runs this command. Nothing was changed; check which program created it, and remove it", path, os.Geteuid())
 	}
 	// This path leads to the opened socket, even if another file takes its name.
 	opened := fmt.Sprintf("/proc/self/fd/%d", fd)

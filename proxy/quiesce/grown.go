@@ -45,7 +45,7 @@ func (q *Quiescer) checkGrown(ctx context.Context, rpc *spdkrpc.Client, d *lvol)
 		return err
 	}
 	if len(stores) != 1 || stores[0].ClusterSize == 0 {
-		return &AnswerError{Method: "bdev_lvol_get_lvstores", Err: fmt.Errorf("no size of a cluster for lvstore %s", d.storeID)}
+		return &AnswerError{Method: "bdev_lvol_get_lvstores", Err: fmt.Errorf("the cluster size of lvstore %s is unknown", d.storeID)}
 	}
 	cluster := stores[0].ClusterSize
 	clusters := d.size / cluster

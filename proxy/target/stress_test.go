@@ -72,8 +72,8 @@ func TestQueueLosesNoSlotUnderStress(t *testing.T) {
 	}
 }
 
-// However many calls are waiting, a user who makes one call at a time waits for at most one round
-// of the other users. The test counts slots instead of measuring time.
+// A user who makes one call at a time waits for at most one call of each other user, plus one,
+// however many calls the others have waiting. The test counts slots instead of measuring time.
 func TestManyCallsDoNotDelayOtherUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 8, PerUser: 6})

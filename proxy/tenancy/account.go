@@ -84,8 +84,9 @@ type bdevSize struct {
 	amount amount // the part of the call's usage that is due to this size
 }
 
-// settle records the outcome of the call. If the outcome is unknown, SPDK may execute the call
-// later; if the call's volume has shrunk by then, the call uses more than it requested.
+// settle records the outcome of the call. If the outcome is unknown, SPDK may still execute the
+// call, perhaps after another call has shrunk the volume. The call would then add more than it
+// requested, so the volume's whole new size stays reserved.
 func (c *claim) settle(err error) {
 	a := c.account
 	a.mu.Lock()

@@ -179,7 +179,7 @@ func (g *Grant) pin(ctx context.Context, ask Ask, params map[string]any, param s
 		return nil, err
 	}
 	if len(found) != 1 || found[0].ambiguous {
-		return nil, &unreadableError{"bdev_get_bdevs", errors.New("it is not one bdev")}
+		return nil, &unreadableError{"bdev_get_bdevs", errors.New("the response does not describe exactly one bdev")}
 	}
 	params[param] = found[0].name
 	return &found[0], nil

@@ -39,7 +39,7 @@ func (b *bench) exports(name string, hosts []string, volumes map[string]string) 
 	assert.Equal(b, volumes, gotVolumes)
 }
 
-func TestNVMeExportsAppearInTheLayout(t *testing.T) {
+func TestNVMeExportsAppearInTheDataDirectory(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
 	v, w := b.lvol("v", 8), b.lvol("w", 8)
@@ -94,7 +94,7 @@ func TestNVMeExportsAppearInTheLayout(t *testing.T) {
 	b.exports(nqn, nil, nil)
 }
 
-func TestISCSIExportsAppearInTheLayout(t *testing.T) {
+func TestISCSIExportsAppearInTheDataDirectory(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
 	v, w := b.lvol("v", 8), b.lvol("w", 8)
