@@ -102,7 +102,7 @@ func TestViolationsNeverRepeatTheValue(t *testing.T) {
 	assert.NotContains(t, v.Error(), "7654321")
 }
 
-func TestFindByDeprecatedName(t *testing.T) {
+func TestDeprecatedNameFindsTheMethod(t *testing.T) {
 	d := Default()
 	m, err := d.Find("get_lvol_stores", Release{})
 	require.NoError(t, err)

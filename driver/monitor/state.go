@@ -37,7 +37,7 @@ type Source interface {
 	Adopt(mounts []string) error
 }
 
-// A Kind is a kind of problem with a volume.
+// A Kind identifies a type of problem with a volume.
 type Kind string
 
 // The kinds, from the least to the most severe.

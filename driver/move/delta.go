@@ -30,8 +30,9 @@ func (a *allocations) changedSince(ctx context.Context, base string, from, to *d
 }
 
 // affected returns, by chunk, whether a chunk of the original must be compared: it changed,
-// contains the mark, or shares a cluster of the copy with such a chunk. A write to such a chunk may
-// allocate the whole cluster, and a newly allocated cluster may contain data of a deleted volume.
+// contains the mark of an unfinished copy, or shares a cluster of the copy with such a chunk. A
+// write to such a chunk may allocate the whole cluster, and a newly allocated cluster may contain
+// data of a deleted volume.
 func affected(changed, has *inventory.Allocation, size int64) []bool {
 	only := make([]bool, (size+chunkBytes-1)/chunkBytes)
 	for i := range only {

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// A chunk is compared if it changed, contains the mark, or shares a cluster of the copy with such a
-// chunk.
+// A chunk is compared if it changed, contains the mark of an unfinished copy, or shares a cluster
+// of the copy with such a chunk.
 func TestAffectedChunksIncludeSharedClusters(t *testing.T) {
 	const mib = 1 << 20
 	changed := func(cluster int64, list ...int) *inventory.Allocation {

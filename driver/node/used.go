@@ -57,10 +57,10 @@ func (u usedVolumes) add(volumeID string) error {
 	return nil
 }
 
-// prune removes the oldest marks if there are more than most, so that nine tenths of most remain.
-func (u usedVolumes) prune(most int) error {
+// prune removes the oldest marks if there are more than limit, and then keeps nine tenths of limit.
+func (u usedVolumes) prune(limit int) error {
 	entries, err := os.ReadDir(u.dir)
-	if err != nil || len(entries) <= most {
+	if err != nil || len(entries) <= limit {
 		return err
 	}
 	var infos []fs.FileInfo
@@ -74,7 +74,7 @@ func (u usedVolumes) prune(most int) error {
 	slices.SortFunc(infos, func(a, b fs.FileInfo) int {
 		return cmp.Or(a.ModTime().Compare(b.ModTime()), cmp.Compare(a.Name(), b.Name()))
 	})
-	for _, info := range infos[:len(infos)-most+most/10] {
+	for _, info := range infos[:len(infos)-limit+limit/10] {
 		if err := os.Remove(filepath.Join(u.dir, info.Name())); err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name
 		return "", fmt.Errorf("target %s: read the target's release: %w", s.Name, err)
 	}
 	if !release.Has(rpcschema.SetsParent) {
-		return "", fmt.Errorf("%w: SPDK %s does not record a clear method for clones, and bdev %s below lvstore %s is not known to zero what it unmaps, so others could read the clone's data after its deletion: "+
+		return "", fmt.Errorf("%w: SPDK %s does not record a clear method for clones, and bdev %s below lvstore %s may not zero unmapped blocks, so other users could read the clone's data after its deletion: "+
 			"run SPDK %s or later, or set clearMethod to %s in the StorageClass", ErrExposes, release, st.Base, st.Name, rpcschema.SetsParent.Since(), class.ClearUnmap)
 	}
 	id, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{

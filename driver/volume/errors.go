@@ -55,7 +55,8 @@ var (
 	ErrNotTogether = errors.New("cannot be in one group snapshot")
 	// ErrNoChanges means that it is unknown which blocks differ between two snapshots.
 	ErrNoChanges = errors.New("the changed blocks are unknown")
-	// ErrEncrypted means that the volume's offsets in pods differ from those on the target.
+	// ErrEncrypted means that a node or a pod encrypts the volume, so offsets in a pod differ from
+	// offsets on the target.
 	ErrEncrypted = errors.New("encrypted volume")
 	// ErrMember means that the snapshot belongs to a group snapshot, and is deleted only together
 	// with that group.

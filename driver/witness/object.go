@@ -193,7 +193,7 @@ func (r *Record) readStatus(s *statusJSON) error {
 	case w.Epoch == 0 || w.InSync == 0:
 		return errors.New("epoch is 0, or inSync is empty")
 	case *s.Held.Generation > w.Writer.Generation:
-		return errors.New("held is of a later generation than the writer")
+		return errors.New("held.generation is later than writer.generation")
 	case !w.Replicas.Contains(w.InSync | w.Logged | w.Held):
 		return errors.New("inSync, logged or held contains a replica that spec does not have")
 	case w.InSync&w.Logged != 0:

@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Calls by POST get the responses that JSON-RPC prescribes. Calls through the local socket get the
-// responses that SPDK would send.
-func TestNotificationsGetNoResponse(t *testing.T) {
+// Calls by POST get the responses that JSON-RPC prescribes, so notifications get none. Calls
+// through the local socket get the responses that SPDK would send.
+func TestResponsesFollowJSONRPCOrSPDK(t *testing.T) {
 	refused := Answer{Status: http.StatusForbidden, Err: &jsonrpc.Error{}}
 	done := Answer{Status: http.StatusOK}
 	for name, c := range map[string]struct {

@@ -183,8 +183,8 @@ func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (boo
 	return removed, err
 }
 
-// sweep removes one file. It first locks the key's name, and then checks again that the file is a
-// leftover.
+// sweep removes the file of a key that is no longer registered. It first locks the key's name, and
+// then checks again that the file is not needed.
 func (k *Keys) sweep(ctx context.Context, ask Ask, name string, needed func(path string) (bool, error)) (removed bool, err error) {
 	release, err := k.changes.acquire(ctx, name)
 	if err != nil {

@@ -53,7 +53,8 @@ func New(o Options, c *config.Config, schema *rpcschema.Document) *Observer {
 	return b
 }
 
-// ReadEvery replaces the minimum time between two reads of the target's figures, and the reader.
+// ReadEvery sets the minimum time between two reads of the target's figures, and the reader that
+// makes them.
 func (o *Observer) ReadEvery(age time.Duration, reader *figures.Reader) {
 	o.reader, o.figures = reader, figures.NewShared(o.ReadFigures, age, figuresWait)
 }

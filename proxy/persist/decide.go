@@ -180,7 +180,8 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 	return o, nil
 }
 
-// writeHeld saves live to Held. alreadyLogged means that this has already been logged for the
+// writeHeld saves live, the configuration of a target that lacks parts of current, to the file
+// Held. alreadyLogged means that an earlier call has already reported the missing objects of this
 // process.
 func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err error) {
 	f := s.opts.Folder

@@ -15,7 +15,7 @@ type Direct struct {
 	release rpcschema.Release
 }
 
-// Dial opens a Direct. The error is a *DownError, which means that nothing was executed.
+// Dial connects to the target. The error is a *DownError, which means that nothing was executed.
 func (t *Target) Dial(ctx context.Context) (*Direct, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.connectWait)
 	defer cancel()

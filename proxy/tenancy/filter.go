@@ -58,9 +58,10 @@ func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) 
 	return err
 }
 
-// A filter filters a result. In its methods, owned means that the object containing a value belongs
-// to the tenant; if so, a value that names nothing also belongs to the tenant. The verdict on a
-// value precedes the verdicts on its contents.
+// A filter filters a result. In its methods, owned means that the object that contains a value
+// belongs to the tenant. The value then also belongs to the tenant, unless it is a name, whose
+// object determines the owner. The filter decides about a value before it decides about the value's
+// contents.
 type filter struct {
 	jsonwalk.Edit
 	ctx   context.Context

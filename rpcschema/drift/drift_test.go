@@ -149,7 +149,7 @@ func TestSchemaMatchesSPDKSources(t *testing.T) {
 	}
 }
 
-func TestLiveMethodsAreCompared(t *testing.T) {
+func TestLiveMethodsAreComparedWithTheSchema(t *testing.T) {
 	r := Live(toys(t), []string{"toy_paint", "paint_toy", "toy_pant", "toy_old"}, v2605)
 	assert.Equal(t, []string{
 		"paint_toy: renamed: it is called toy_paint now (known: the schema has it as a deprecated name)",

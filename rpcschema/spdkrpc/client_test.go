@@ -65,7 +65,8 @@ func TestReleaseIsQueriedAgainAfterUnexpectedErrors(t *testing.T) {
 	assert.Contains(t, r.sent[len(r.sent)-1], `"size":5242880`)
 }
 
-// After an error that another release would not explain, the release is not queried again.
+// If a change of the target's release cannot explain an error, the client does not query the
+// release again.
 func TestReleaseIsNotQueriedAfterOtherErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind Kind

@@ -298,8 +298,8 @@ func TestCallsUsePOSTWithoutStreams(t *testing.T) {
 	assert.True(t, h.streams.closed)
 }
 
-// A refused upgrade fails no call. The next attempt follows after a pause, which grows up to a
-// minute.
+// If the server refuses the upgrade to a WebSocket, no call fails. The client makes the next
+// attempt after a pause, which grows up to a minute.
 func TestRefusedStreamIsRetriedAfterAPause(t *testing.T) {
 	for _, status := range []int{401, 404, 429, 503, 200} {
 		p, h := behind(t, echo)

@@ -84,7 +84,8 @@ func makeSystem(root string) error {
 	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755"); err != nil {
 		return err
 	}
-	// The page shares programs, the Go command's caches, and the test's directories with the host.
+	// The page's commands use the host's programs, the Go command's caches, and the test's
+	// directories.
 	shared := []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/tmp", "/sys", os.Getenv("HOME"), os.Getenv("REPOSITORY"), filepath.Dir(os.Args[0])}
 	for _, dir := range shared {
 		info, err := os.Lstat(dir)

@@ -13,7 +13,7 @@
 // SPDK_TGT=/path/to/spdk_tgt names the target program; without it, the tests are skipped.
 // SPDK_TGT_ARGS adds arguments. SPDK_TGT_FAR="PROGRAM ARGUMENTS" names the program that exports the
 // NVMe namespaces. SPDK_TGT_OTHER="PROGRAM ARGUMENTS" names a program of another release, for the
-// test that changes between releases. With SPDK_TGT_YIELD=1, targets that have nothing to do sleep
-// for 50 µs instead of polling. Set this variable if two targets share a core, or if the machine is
-// busy.
+// test that restarts the target with another release. With SPDK_TGT_YIELD=1, targets that have
+// nothing to do sleep for 50 µs instead of polling. Set this variable if two targets share a core,
+// or if the machine is busy.
 package changes

@@ -24,7 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/cluster"
 )
 
-var policyController = flag.String("network-policies", "", "path of kube-router, which then enforces the chart's NetworkPolicy in all tests; adds TestNetworkPolicy and TestNetworkPolicyOfTheProxy")
+var policyController = flag.String("network-policies", "", "path of kube-router, which then enforces the chart's NetworkPolicy in all tests; adds TestNetworkPolicy and TestProxyNetworkPolicyIsEnforced")
 
 // policyPackages returns the packages that the nodes need for -network-policies.
 func policyPackages() ([]string, error) {
@@ -131,7 +131,7 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
-func TestNetworkPolicyOfTheProxy(t *testing.T) {
+func TestProxyNetworkPolicyIsEnforced(t *testing.T) {
 	if *policyController == "" {
 		t.Skip("only with ARGS=-network-policies=PATH")
 	}

@@ -36,8 +36,9 @@ func WriteInTurn(ctx context.Context, devices []io.WriterAt, acked func(n uint64
 	return nil
 }
 
-// InOrder reports whether copies of the devices contain, for each number, all smaller numbers. The
-// copies must be in the order of the devices.
+// InOrder reports whether copies of the devices that WriteInTurn has written are consistent: if
+// they contain a number, they also contain the numbers written before it, unless later numbers have
+// overwritten these. The copies must be in the order of the devices.
 func InOrder(copies []io.ReaderAt) (bool, error) {
 	block := make([]byte, Size)
 	found := map[[2]int64]uint64{}
