@@ -42,7 +42,7 @@ func (b *bench) scrapeTarget(header ...string) got {
 	return b.do("GET", "/metrics/target", "admin", adminPassword, nil, header...)
 }
 
-func TestTargetMetrics(t *testing.T) {
+func TestTargetMetricsContainTheTargetsFigures(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release)

@@ -45,7 +45,7 @@ func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step
 		same, err = m.hasUUID(s)
 	}
 	if err == nil && !same {
-		err = fmt.Errorf("%w: the UUID of the %s on %s cannot be changed: mount it without the class parameter filesystemUUID, or repair it: %s", ErrDamaged, s.FSType, s.Device, out)
+		err = fmt.Errorf("%w: the UUID of the %s file system on %s cannot be changed: mount it without the class parameter filesystemUUID, or repair it: %s", ErrDamaged, s.FSType, s.Device, out)
 	}
 	if err == nil {
 		m.log.Info("UUID of a file system changed", "device", s.Device, "fstype", s.FSType, "uuid", s.UUID)

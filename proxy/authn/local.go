@@ -39,7 +39,7 @@ func newLocals(users []User) (*locals, error) {
 			case uid == unmapped:
 				wrong = append(wrong, fmt.Errorf("user %s: local.users contains %d, which the kernel also reports for users of other namespaces: use a dedicated user", u.Name, uid))
 			case taken && other != u.Name:
-				wrong = append(wrong, fmt.Errorf("users %s and %s have the same user of this host (%d) in local.users", other, u.Name, uid))
+				wrong = append(wrong, fmt.Errorf("users %s and %s both list user %d of this host in local.users", other, u.Name, uid))
 			}
 			l.byUID[uid] = u.Name
 		}
@@ -49,7 +49,7 @@ func newLocals(users []User) (*locals, error) {
 			case gid == unmapped:
 				wrong = append(wrong, fmt.Errorf("user %s: local.groups contains %d, which the kernel also reports for groups of other namespaces: use a dedicated group", u.Name, gid))
 			case i >= 0 && l.byGID[i].user != u.Name:
-				wrong = append(wrong, fmt.Errorf("users %s and %s have the same group of this host (%d) in local.groups", l.byGID[i].user, u.Name, gid))
+				wrong = append(wrong, fmt.Errorf("users %s and %s both list group %d of this host in local.groups", l.byGID[i].user, u.Name, gid))
 			}
 			l.byGID = append(l.byGID, groupRule{gid, u.Name})
 		}

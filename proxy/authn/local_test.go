@@ -45,10 +45,10 @@ func TestPeersAreIdentified(t *testing.T) {
 
 func TestInvalidLocalRulesAreRejected(t *testing.T) {
 	for says, users := range map[string][]User{
-		"users a and b have the same user of this host (5)":  {{Name: "a", UIDs: []uint32{5}}, {Name: "b", UIDs: []uint32{5}}},
-		"users a and b have the same group of this host (5)": {{Name: "a", GIDs: []uint32{5}}, {Name: "b", GIDs: []uint32{5}}},
-		"local.users contains 65534":                         {{Name: "a", UIDs: []uint32{65534}}},
-		"local.groups contains 65534":                        {{Name: "a", GIDs: []uint32{65534}}},
+		"users a and b both list user 5 of this host":  {{Name: "a", UIDs: []uint32{5}}, {Name: "b", UIDs: []uint32{5}}},
+		"users a and b both list group 5 of this host": {{Name: "a", GIDs: []uint32{5}}, {Name: "b", GIDs: []uint32{5}}},
+		"local.users contains 65534":                   {{Name: "a", UIDs: []uint32{65534}}},
+		"local.groups contains 65534":                  {{Name: "a", GIDs: []uint32{65534}}},
 	} {
 		_, err := New(users, Options{})
 		require.ErrorContains(t, err, says)

@@ -252,7 +252,7 @@ func TestFailureAtAnyStepCanBeRetried(t *testing.T) {
 					assert.Equal(t, []string{"k.key"}, f.names(t), where)
 					continue
 				}
-				if errnoOf(err) != syscall.ENOKEY { // the key had already been removed
+				if errnoOf(err) != syscall.ENOKEY { // ENOKEY means that the failed attempt had already removed the key
 					require.NoError(t, err, where)
 				}
 				assert.Empty(t, r.keys(), where)

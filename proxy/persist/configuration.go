@@ -22,9 +22,8 @@ type Origin struct {
 	Release string    `json:"release"`
 	Process string    `json:"process"` // see ProcessAt
 	Chosen  *Choice   `json:"chosen,omitempty"`
-	// Kept describes the calls that stay in the file although the target process lacked their
-	// objects. It maps the digest of each call to the SPDK release that wrote the call. See
-	// Saver.keep.
+	// Kept maps the digest of each saved call that Process lacked to the SPDK release that wrote
+	// the call. See Saver.keep.
 	Kept map[string]string `json:"kept,omitempty"`
 }
 

@@ -14,7 +14,7 @@ import (
 
 type outcome struct {
 	cost      time.Duration       // duration of the read
-	process   string              // process with the configuration that was read
+	process   string              // target process whose configuration was read
 	savedAt   time.Time           // modification time of the current file
 	missing   []Call              // calls in the current file that the target lacks
 	iscsi     []initiators.Export // see Status.MissingISCSI
@@ -180,9 +180,8 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 	return o, nil
 }
 
-// writeHeld saves live, the configuration of a target that lacks parts of current, to the file
-// Held. alreadyLogged means that an earlier call has already reported the missing objects of this
-// process.
+// writeHeld saves the configuration of a target that lacks parts of current to the file Held.
+// alreadyLogged means that an earlier call has logged the missing objects of this process.
 func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err error) {
 	f := s.opts.Folder
 	held, damaged, err := f.load(Held)

@@ -170,7 +170,7 @@ func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, seen
 	return merged
 }
 
-// named reports whether a call through this proxy named, created or set the object of a saved call.
+// named reports whether the object of a saved call was named, created or set through this proxy.
 func (s *Saver) named(p place, seen changes) bool {
 	e, err := entryOf(p.call)
 	m, known := s.opts.Schema.Method(e.Method)

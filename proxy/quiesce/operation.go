@@ -240,7 +240,7 @@ const (
 )
 
 // thaw thaws an operation's paths. If SPDK may still execute the snapshot or deletion, thaw leaves
-// them to recovery.
+// the paths frozen for recovery.
 func (q *Quiescer) thaw(t *Target, r *record, at stage) error {
 	err := errNotThawed
 	if at != making {

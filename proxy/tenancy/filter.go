@@ -59,9 +59,9 @@ func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) 
 }
 
 // A filter filters a result. In its methods, owned means that the object that contains a value
-// belongs to the tenant. The value then also belongs to the tenant, unless it is a name, whose
-// object determines the owner. The filter decides about a value before it decides about the value's
-// contents.
+// belongs to the tenant. A value that is not a name then also belongs to the tenant; for a name,
+// the owner of the named object counts. The filter decides about a value before it decides about
+// the value's contents.
 type filter struct {
 	jsonwalk.Edit
 	ctx   context.Context

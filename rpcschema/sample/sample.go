@@ -234,7 +234,7 @@ func (k Maker) text(use, s *rpcschema.Schema) string {
 	panic(fmt.Sprintf("no text for the pattern %q: give package sample a candidate", s.Pattern))
 }
 
-// fit lengthens or truncates a string.
+// fit lengthens or truncates a string to the length that the schema permits.
 func fit(text string, s *rpcschema.Schema) string {
 	if len(text) < s.MinLength && text != "" {
 		text += strings.Repeat("x", s.MinLength-len(text))

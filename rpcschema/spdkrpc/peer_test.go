@@ -33,7 +33,8 @@ func independent(stream jsonrpc2.ObjectStream) {
 	<-c.DisconnectNotify()
 }
 
-func TestFramingsMatchAnIndependentImplementation(t *testing.T) {
+// The client's connections over sockets and WebSockets work with another library's JSON-RPC server.
+func TestFramingsWorkWithAnIndependentServer(t *testing.T) {
 	socket := dial(t, listen(t, func(p *peer) { independent(jsonrpc2.NewPlainObjectStream(p.Conn)) }))
 	posts, https := behind(t, func(ws *websocket.Conn, _ *http.Request) { independent(wsstream.NewObjectStream(ws)) })
 	connect(t, https)

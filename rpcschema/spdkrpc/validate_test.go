@@ -65,13 +65,13 @@ func TestValidationIsCheap(t *testing.T) {
 // certainly not executed, only if the schema supports that.
 func TestSchemaInterpretsCodeMinusOne(t *testing.T) {
 	for method, kind := range map[string]Kind{
-		// according to the schema
+		// the schema describes this meaning of -1
 		"framework_start_init": WrongState, "accel_set_options": WrongState,
 		"bdev_get_bdevs":           WrongState, // methods that only read
 		"bdev_lvol_create_lvstore": Busy, "bdev_raid_create": Busy, "bdev_nvme_set_options": Busy,
-		// the schema specifies another meaning
+		// the schema describes another meaning of -1
 		"keyring_file_add_key": Failed, "vmd_rescan": Failed, "bdev_rbd_create": Failed,
-		// the schema specifies no meaning
+		// the schema does not describe -1
 		"bdev_lvol_create": Failed, "nvmf_subsystem_add_ns": Failed, "nosuch_method": Failed,
 	} {
 		assert.Equal(t, kind, answered(method, -1, "").Kind, method)

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// TestSimulatedTarget runs the suite on the simulated target, directly through its socket.
-func TestSimulatedTarget(t *testing.T) {
+// TestSimulatedTargetConforms runs the suite on the simulated target, directly through its socket.
+func TestSimulatedTargetConforms(t *testing.T) {
 	for name, opts := range map[string]spdktest.Options{
 		"v24.01":         {Release: rpcschema.MustRelease("v24.01")},
 		"v26.05":         {Release: rpcschema.MustRelease("v26.05")},
@@ -75,9 +75,9 @@ func TestGroupsWithMissingMethodsAreSkipped(t *testing.T) {
 	assert.Greater(t, len(summary.Passed), 25)
 }
 
-// TestRealTarget runs the suite on the target named by SPDK_SOCK. The target must be on this host,
-// and nothing else may use it during the test.
-func TestRealTarget(t *testing.T) {
+// TestRealTargetConforms runs the suite on the target named by SPDK_SOCK. The target must be on
+// this host, and nothing else may use it during the test.
+func TestRealTargetConforms(t *testing.T) {
 	straight(t, realtarget.Socket(t), t.TempDir())
 }
 

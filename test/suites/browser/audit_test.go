@@ -108,8 +108,8 @@ func TestAuditFiltersAndDownloads(t *testing.T) {
 	assert.Contains(t, eval[string](p, `model.csv([{ n: 1, time: "t", code: -22 }])`), `"-22"`, "numbers stay numbers")
 }
 
-// injectModel adds the console's modules that work without a page to the page, as the variable
-// model.
+// injectModel loads those of the console's modules that do not access a page, and makes them
+// available to the page's scripts as the variable model.
 func (p *page) injectModel() {
 	p.t.Helper()
 	run := exec.CommandContext(p.t.Context(), "go", "run", ".", "-model")

@@ -88,8 +88,8 @@ func TestUserSignsInWithAToken(t *testing.T) {
 	assert.NotContains(t, eval[string](p, `JSON.stringify({...localStorage, ...sessionStorage})`), d.token)
 }
 
-// The issuer and the console are different sites. Therefore, the browser does not send a
-// SameSite=Strict cookie on the way back.
+// Signing in works although the issuer and the console are different sites, so that the browser
+// sends no SameSite=Strict cookie when the issuer redirects it back to the console.
 func TestBrowserSignsInAtAnIssuer(t *testing.T) {
 	d := newSignInProxy(t)
 	d.url = strings.Replace(d.url, "127.0.0.1", "localhost", 1)

@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-func TestSimulatedTarget(t *testing.T) {
+func TestSimulatedTargetConforms(t *testing.T) {
 	for name, opts := range map[string]spdktest.Options{
 		"v24.01":         {Release: rpcschema.MustRelease("v24.01")},
 		"v26.05":         {Release: rpcschema.MustRelease("v26.05")},
@@ -40,9 +40,9 @@ func TestSimulatedTarget(t *testing.T) {
 	}
 }
 
-// TestRealTarget runs the suite on the target at SPDK_SOCK. The target must be on this host, and
-// nothing else may use it during the test.
-func TestRealTarget(t *testing.T) {
+// TestRealTargetConforms runs the suite on the target at SPDK_SOCK. The target must be on this
+// host, and nothing else may use it during the test.
+func TestRealTargetConforms(t *testing.T) {
 	throughAll(t, realtarget.Socket(t), t.TempDir())
 }
 

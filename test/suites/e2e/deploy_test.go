@@ -30,7 +30,7 @@ func TestHelmTestPasses(t *testing.T) {
 
 // The test follows the steps in deploy/kubernetes/README.md. At the end, it installs the chart
 // again.
-func TestKustomize(t *testing.T) {
+func TestKustomizeInstallsAndDeletesTheDriver(t *testing.T) {
 	n := newNamespace(t, "helm does not uninstall the chart while volumes exist; the chart is uninstalled with --no-hooks, which leaves nothing but volumes, and the manifests are installed under a running pod, which keeps its volume; `kubectl delete -k` leaves volumes and claims, and nothing else; a driver that is installed later deletes a volume whose claim was deleted meanwhile")
 	require.NoError(t, deletions.Wait(), "without a driver, volumes of earlier tests would stay")
 	n.apply(claim("kept", storageClass, "64Mi", ""))

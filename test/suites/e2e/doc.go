@@ -22,8 +22,8 @@
 // the kernel ends all others.
 //
 // The driver runs as the pods of the Helm chart deploy/helm/spdk-csi with self-registration, from
-// images that deploy/image builds. Values set the configuration and the credentials, and let the
-// nodes attach the simulated target's volumes as loop devices. Differences from a real
+// images that deploy/image builds. The chart's values set the configuration and the credentials,
+// and let the nodes attach the simulated target's volumes as loop devices. Differences from a real
 // installation:
 //   - The storage is simulated, with real data in files; loop devices replace NVMe/TCP (which
 //     test/suites/kernel tests).

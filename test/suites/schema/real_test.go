@@ -90,9 +90,10 @@ func (b *bench) methods() (list []*rpcschema.Method) {
 	return list
 }
 
-// TestRealTarget checks the schema against a real target: the methods that it lists, the results of
-// all reading methods, and that it refuses calls that the schema does not allow.
-func TestRealTarget(t *testing.T) {
+// TestRealTargetMatchesTheSchema checks the schema against a real target: the methods that it
+// lists, the results of all reading methods, and that it refuses calls that the schema does not
+// allow.
+func TestRealTargetMatchesTheSchema(t *testing.T) {
 	socket := realtarget.Socket(t)
 	b := &bench{T: t, caller: spdkrpc.NewSocket(socket), doc: rpcschema.Default(), tally: newTally()}
 	defer b.caller.Close()

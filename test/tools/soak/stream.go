@@ -266,7 +266,7 @@ func statusOf(a answer) int {
 	return http.StatusOK // SPDK's own error; it also uses CodeInvalidParams and CodeInternalError
 }
 
-// The crowd's users keep many streams open. Each user in the crowd belongs to a tenant.
+// The crowd is a group of users who keep many streams open. Each of them belongs to a tenant.
 const (
 	crowdUsers   = 4
 	crowdStreams = 256 // the proxy allows each user 64 of them
