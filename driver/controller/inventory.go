@@ -156,21 +156,18 @@ func readInventory(ctx context.Context, s *volume.Service, t *inventory.Target) 
 		return err
 	}
 	for _, v := range volumes {
-		st := byName[v.Store]
-		health := volume.HealthIn(st, v)
-		if v.SizeBytes == 0 { // SPDK reports no size for a volume without a bdev
-			if health, err = s.Health(ctx, v.UUID); errors.Is(err, volume.ErrNotFound) {
-				continue // deleted in the meantime
-			}
-			if err != nil {
-				return err
-			}
+		health, err := s.HealthOf(ctx, v, byName)
+		if errors.Is(err, volume.ErrNotFound) {
+			continue // deleted in the meantime
+		}
+		if err != nil {
+			return err
 		}
 		listed := inventory.Volume{
 			ID: request.VolumeID{Target: s.Name, UUID: v.UUID}.String(), Name: v.Name, Store: v.Store, SizeBytes: v.SizeBytes, Thin: v.Thin, Export: exports[v.UUID],
 		}
 		if v.Allocated != nil {
-			listed.AllocatedBytes = new(int64(*v.Allocated) * st.ClusterBytes)
+			listed.AllocatedBytes = new(int64(*v.Allocated) * byName[v.Store].ClusterBytes)
 		}
 		for _, condition := range health.Conditions {
 			listed.Conditions = append(listed.Conditions, condition.Reason+": "+condition.Message)

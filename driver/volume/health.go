@@ -38,7 +38,7 @@ func (s *Service) Health(ctx context.Context, id string) (Health, error) {
 	if err != nil {
 		return Health{}, err
 	}
-	return HealthIn(st, v), nil
+	return healthIn(st, v), nil
 }
 
 // ListHealth lists the volumes with known problems.
@@ -56,15 +56,12 @@ func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, nex
 		return nil, "", err
 	}
 	for _, v := range volumes {
-		st, known := byName[v.Store]
-		h := HealthIn(st, v)
-		if !known || v.SizeBytes == 0 { // SPDK reports no size for a volume without a bdev
-			if h, err = s.Health(ctx, v.UUID); errors.Is(err, ErrNotFound) {
-				continue // the volume was deleted in the meantime
-			}
-			if err != nil {
-				return nil, "", err
-			}
+		h, err := s.HealthOf(ctx, v, byName)
+		if errors.Is(err, ErrNotFound) {
+			continue // the volume was deleted in the meantime
+		}
+		if err != nil {
+			return nil, "", err
 		}
 		if len(h.Conditions) > 0 {
 			adverse = append(adverse, h)
@@ -73,8 +70,18 @@ func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, nex
 	return adverse, next, nil
 }
 
-// HealthIn returns the problems of a volume that can be derived from the state of its lvstore.
-func HealthIn(st Store, v Volume) Health {
+// HealthOf returns the problems of a listed volume. stores are the loaded lvstores by name. HealthOf
+// asks the target only if the list and the stores are not enough.
+func (s *Service) HealthOf(ctx context.Context, v Volume, stores map[string]Store) (Health, error) {
+	st, known := stores[v.Store]
+	if !known || v.SizeBytes == 0 { // SPDK reports no size for a volume without a bdev
+		return s.Health(ctx, v.UUID)
+	}
+	return healthIn(st, v), nil
+}
+
+// healthIn returns the problems of a volume that can be derived from the state of its lvstore.
+func healthIn(st Store, v Volume) Health {
 	h := Health{UUID: v.UUID}
 	if v.Thin && st.FreeBytes == 0 {
 		h.Conditions = append(h.Conditions, Condition{Reason: "LvstoreFull", Message: fmt.Sprintf("lvstore %s has no free space: writes to parts of %s that were never written fail. Delete volumes or snapshots, or enlarge the lvstore", st.Name, v)})
