@@ -53,3 +53,17 @@ func TestAddressesAreComparedByValue(t *testing.T) {
 		assert.Equal(t, c.same, sameAddr(c.a, c.b), "%q %q", c.a, c.b)
 	}
 }
+
+// An admission waits while the node's initiator group is being removed. If the call ends in the
+// meantime, it makes no RPC.
+func TestAdmissionWaitsForTheRemovalOfItsGroup(t *testing.T) {
+	h := Host{IQN: hostPrefix + "n1"}
+	i := iscsi{NewTarget(Config{Name: "t0", Transport: ISCSI}).Service(nil)}
+	done, ok := i.groups.remove(h.IQN)
+	require.True(t, ok)
+	defer done()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := i.admit(ctx, "volume", h, func(context.Context) error { return nil })
+	require.ErrorIs(t, err, context.Canceled)
+}

@@ -124,8 +124,11 @@ func (n *Node) NodeGetStorageHealth(ctx context.Context, req *csi.NodeGetStorage
 
 // reportReplicas adds the known state of a volume's replicas to health.
 func (n *Node) reportReplicas(health *csi.VolumeHealth) {
+	if n.healer == nil {
+		return
+	}
 	id, err := request.ParseVolumeID(health.GetVolumeId())
-	if err != nil || !id.Replicated() || n.healer == nil {
+	if err != nil {
 		return
 	}
 	state, ok := n.healer.State(id.UUID)

@@ -162,8 +162,7 @@ func (n monitored) Hold(volumeID string) (v monitor.Volume, release func(), ok b
 	if claim.Take(volumeID) != nil {
 		return v, nil, false
 	}
-	all, err := n.staged.all()
-	if staging := all[volumeID]; err == nil && staging != "" {
+	if staging, err := os.Readlink(n.staged.path(volumeID)); err == nil {
 		if v, ok = n.volume(volumeID, staging); ok && v.Err == nil {
 			return v, claim.Release, true
 		}
