@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -133,4 +134,30 @@ func TestFailedCallFailsTheCommand(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A query is retried a few times, with a pause before each retry. It is not retried after the
+// command was canceled.
+func TestQueriesAreRetriedUntilTheCommandIsCanceled(t *testing.T) {
+	failed := errors.New("the controller is unavailable")
+	calls := 0
+	ask := func() error { calls++; return failed }
+	m := Mover{Pause: time.Nanosecond}
+	require.ErrorIs(t, m.retry(t.Context(), ask), failed)
+	assert.Equal(t, 4, calls)
+
+	calls = 0
+	require.NoError(t, m.retry(t.Context(), func() error {
+		if calls == 2 {
+			return nil
+		}
+		return ask()
+	}))
+	assert.Equal(t, 2, calls)
+
+	calls = 0
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, Mover{Pause: time.Hour}.retry(ctx, ask), failed)
+	assert.Equal(t, 1, calls)
 }
