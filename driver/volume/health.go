@@ -70,8 +70,8 @@ func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, nex
 	return adverse, next, nil
 }
 
-// HealthOf returns the problems of a listed volume. stores are the loaded lvstores by name. HealthOf
-// asks the target only if the list and the stores are not enough.
+// HealthOf returns the problems of a listed volume. stores contains the loaded lvstores by name.
+// HealthOf makes a call to the target only if the volume has no bdev or its lvstore is not loaded.
 func (s *Service) HealthOf(ctx context.Context, v Volume, stores map[string]Store) (Health, error) {
 	st, known := stores[v.Store]
 	if !known || v.SizeBytes == 0 { // SPDK reports no size for a volume without a bdev
