@@ -17,7 +17,7 @@ import (
 // Transport is the protocol that a target uses to export its volumes.
 type Transport string
 
-// The transports, as SPDK names them.
+// These are the transports, as SPDK names them.
 const (
 	TCP   Transport = "TCP"
 	RDMA  Transport = "RDMA"

@@ -115,7 +115,7 @@ func (m *Mounter) checkReplaceable(p Point) error {
 }
 
 // replace unmounts a mount if why wraps ErrBroken, so that the device can be mounted again. It
-// returns any other why unchanged.
+// returns all other errors unchanged.
 func (m *Mounter) replace(p Point, why error) error {
 	if !errors.Is(why, ErrBroken) {
 		return why

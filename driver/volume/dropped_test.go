@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// If the target refuses to delete a volume but stops listing it, the volume has not been deleted.
-// It reappears after a restart.
+// If the target refuses to delete a volume but stops listing it, the volume has not been deleted,
+// and reappears after a restart.
 func TestDroppedVolumeIsNotReportedAsDeleted(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		t.Run(release, func(t *testing.T) { testDroppedVolume(t, rpcschema.MustRelease(release)) })

@@ -14,7 +14,7 @@ import (
 func TestRevokedCertificatesAreRejected(t *testing.T) {
 	root := authntest.NewAuthority(t, "root")
 	between := root.Intermediate("between")
-	other := authntest.NewAuthority(t, "root") // has the same name
+	other := authntest.NewAuthority(t, "root") // another authority with the same name
 	named := func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} }
 	client, sibling := between.Client(named, between), between.Client(named, between)
 	now := time.Now()

@@ -99,7 +99,7 @@ func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) 
 		return release, nil
 	}
 	g.queue = slices.Delete(g.queue, i, i+1)
-	g.grant() // others may have waited only because of w
+	g.grant() // calls behind w in the queue may have waited only because of w
 	return nil, ctx.Err()
 }
 

@@ -47,7 +47,8 @@ type finding struct {
 
 // A task describes an operation on volumes.
 type task struct {
-	// find returns the volumes that must be either unused or frozen. They are locked exclusively.
+	// find returns the volumes that must be either unused or frozen. The operation locks these
+	// volumes exclusively.
 	find     func(context.Context, *spdkrpc.Client) ([]*volume, error)
 	related  func() lockSet // returns further locks that the found objects require; may be nil
 	noEffect func() bool    // reports whether SPDK will leave the volumes unchanged; may be nil
@@ -196,7 +197,7 @@ func (q *Quiescer) reportConnected(o *operation, nqns []string) {
 }
 
 // whileFrozen writes the entry to the journal, freezes the paths, calls do, and thaws the paths. If
-// it cannot thaw them, it leaves them to recovery.
+// it cannot thaw the paths, they stay frozen until recovery thaws them.
 func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e entry, do func() error) (err error) {
 	release, err := q.lock(ctx, drainingLocks(all))
 	if err != nil {
@@ -239,8 +240,8 @@ const (
 	made                  // SPDK has responded to all calls
 )
 
-// thaw thaws an operation's paths. If SPDK may still execute the snapshot or deletion, thaw leaves
-// the paths frozen for recovery.
+// thaw thaws an operation's paths. If SPDK may still execute the snapshot or deletion, the paths
+// stay frozen until recovery thaws them.
 func (q *Quiescer) thaw(t *Target, r *record, at stage) error {
 	err := errNotThawed
 	if at != making {

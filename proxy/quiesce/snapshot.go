@@ -71,7 +71,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 	if err != nil {
 		return nil, notExecuted(err)
 	}
-	several := len(found.volumes) > 1 // if one of several fails, the others are deleted
+	several := len(found.volumes) > 1 // if one of several snapshots fails, the call deletes the others
 	if several && mode.Wait == nil {  // before volumes are frozen, because this may have to wait
 		leave, err := q.deleting(ctx, o.t)
 		if err != nil {

@@ -11,7 +11,7 @@ type parked struct {
 	count atomic.Int32
 }
 
-// maxParked is the maximum number of waiting goroutines. It limits their memory.
+// maxParked is the maximum number of waiting goroutines, which limits the memory that they occupy.
 const maxParked = 64
 
 func newParked() *parked { return &parked{next: make(chan func()), done: make(chan struct{})} }

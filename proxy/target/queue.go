@@ -23,7 +23,8 @@ func (l Limits) of(who string) int {
 	return min(n, l.Total)
 }
 
-// waitersPerSlot is the maximum number of waiting calls per slot. It limits their memory.
+// waitersPerSlot is the maximum number of waiting calls per slot, which limits the memory that they
+// occupy.
 const waitersPerSlot = 4
 
 // A queue grants slots, each for one running call. A user's slots may exceed neither the user's

@@ -93,7 +93,7 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 	answer, err := v.ask(ctx, "bdev_get_bdevs", params)
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
 		v.noteAbsent(name)
-		_, err := v.storeOwner(ctx, "") // the same query as for a foreign volume
+		_, err := v.storeOwner(ctx, "") // the same queries as for another tenant's volume
 		return false, err
 	}
 	if err != nil {

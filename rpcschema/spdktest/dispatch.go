@@ -205,7 +205,7 @@ func (t *methodTable) names(state string, aliases bool) []string {
 	return names
 }
 
-// handlers contains the simulated methods. The files that implement them register them here.
+// handlers contains the simulated methods. Each file adds the methods that it implements.
 var handlers = map[string]func(*engine, map[string]any) (any, error){}
 
 // handle adds a method with parameters of type P and a result of type R.

@@ -27,7 +27,7 @@ type text struct {
 }
 
 // twice is the name of a member that nextText adds to an object with duplicate members, so that the
-// decoder refuses the object. This is not the name of any method's parameter.
+// decoder refuses the object. No method has a parameter with this name.
 const twice = "\x00twice"
 
 // nextText reads the first JSON value in buf. The error is errIncomplete if more bytes are needed,

@@ -210,7 +210,7 @@ func testExternal(s *suite) {
 	s.fails(invalidParams, "bdev_lvol_clone_bdev", clone(uuid, "x1"))
 	s.fails(invalidParams, "bdev_lvol_clone_bdev", clone(unknownUUID, "x3"))
 	s.fails(invalidParams, "bdev_lvol_clone_bdev", P{"bdev": uuid, "lvs_name": s.name("nobody"), "clone_name": "x3"})
-	// the bdev is in the same lvstore
+	// an external clone must be in another lvstore than its parent
 	s.fails(invalidParams, "bdev_lvol_clone_bdev", clone(first, "x3"))
 
 	s.ok("bdev_lvol_delete", P{"name": in("x2")})

@@ -114,7 +114,7 @@ var damages = map[string]func(page []byte, all map[int64][]byte) []byte{
 		}
 		return nil
 	},
-	// The chain skips the snapshot between two others.
+	// The metadata names a snapshot's grandparent as its parent, so the chain skips one snapshot.
 	"skipped": func(page []byte, all map[int64][]byte) []byte {
 		at := parentAt(page)
 		if at < 0 {

@@ -44,7 +44,7 @@ func parallelNamespace(t *testing.T, proof string) *namespace {
 
 // disturbingNamespace creates a namespace for a test that restarts the driver's pods or the proxy,
 // or that would fail while another test does so. Tests with a disturbingNamespace run one after
-// another, concurrently with tests that use parallelNamespace. They must not disturb pods that use
+// another, concurrently with tests that use parallelNamespace, and must not disturb pods that use
 // volumes.
 func disturbingNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()

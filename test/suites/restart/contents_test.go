@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forgeAll writes these UUIDs, and the method contents.of replaces them.
+// These UUIDs are placeholders: forgeAll writes them, and the method contents.of replaces them with
+// those of real objects.
 const (
 	anyVictim   = "11111111-1111-4111-8111-111111111111"
 	anySnapshot = "22222222-2222-4222-8222-222222222222"

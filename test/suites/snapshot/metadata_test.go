@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// firstPage reads the store's first metadata page. It belongs to the super blob, which identifies
-// an lvstore.
+// firstPage reads the store's first metadata page, which belongs to the super blob. The super blob
+// identifies the lvstore.
 func (g *target) firstPage() [4096]byte {
 	g.t.Helper()
 	f, err := os.Open(g.image())

@@ -83,7 +83,8 @@ const (
 	PhaseUnstage  = "unstage"  // volumes are unstaged without being staged again
 )
 
-// PowerLossVolumes lists the file systems on PowerLoss's volumes. The volumes have the same names.
+// PowerLossVolumes lists the file systems on the volumes of the scenario PowerLoss. Each volume is
+// named after its file system.
 var PowerLossVolumes = []string{"ext4", "xfs"}
 
 // A Step reports one step of the guest's scenario. A step with an error is the last one.
