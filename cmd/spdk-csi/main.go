@@ -58,6 +58,7 @@ type flags struct {
 	nvme                 connect.NVMeOptions
 	kubernetes           kubernetesFlags
 	replication          replicationFlags
+	events               eventFlags
 	logLevel, logFormat  string
 	verbosity            int
 	slowAfter, drainTime time.Duration
@@ -134,6 +135,7 @@ once on SIGHUP. The node only records which volumes were used on it and must not
 	fs.IntVar(&f.nvme.IOQueues, "nvme-io-queues", 0, "number of I/O queues per connection; 0: one per CPU")
 	f.kubernetes.add(fs)
 	f.replication.add(fs)
+	f.events.add(fs)
 	fs.StringVar(&f.metricsAddress, "metrics-address", "", "address and port to serve metrics on, at /metrics: a loopback address such as 127.0.0.1:9810, or any with --metrics-token-file. Empty: none")
 	fs.StringVar(&f.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that callers of --metrics-address must send; it is read for each request. The token is sent unencrypted")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error; debug logs each request, without its secrets")
@@ -175,6 +177,9 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	if err := f.replication.check(f.controller || f.node); err != nil {
 		return err
 	}
+	if err := f.events.check(f.controller); err != nil {
+		return err
+	}
 	if f.verbosity >= 5 {
 		f.logLevel = "debug"
 	}
@@ -202,6 +207,9 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 				return err
 			}
 			c.SetWitnesses(witnesses)
+		}
+		if err := f.events.start(ctx, c, f.replication.accountDir, f.driverName, log); err != nil {
+			return err
 		}
 		go c.Follow(ctx, hangups(ctx))
 		server.Metadata, server.Identity.Topology, server.Outages = c, c.HasTopology(), c.Outages()

@@ -29,7 +29,7 @@ type replicationFlags struct {
 func (f *replicationFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.enabled, "replication", false, "manage volumes with two replicas (experimental: no class can request them yet). Needs the component replication, and on nodes the kernel module dm_mirror")
 	fs.DurationVar(&f.timeout, "replica-timeout", 5*time.Second, "how long a storage server may be unresponsive before the node continues without its replica")
-	fs.StringVar(&f.accountDir, "service-account-dir", kubernetes.ServiceAccountDir, "directory with the token and the CA for --replication")
+	fs.StringVar(&f.accountDir, "service-account-dir", kubernetes.ServiceAccountDir, "directory with the token and the CA for --replication and --volume-events")
 }
 
 // check fails if the options cannot work.
@@ -43,9 +43,14 @@ func (f replicationFlags) check(serves bool) error {
 	return nil
 }
 
+// apiClient returns a client of the Kubernetes API that uses the token in accountDir.
+func apiClient(accountDir string) (*kubernetes.Client, error) {
+	return kubernetes.New(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), accountDir)
+}
+
 // witnesses returns a store for the witnesses in the Kubernetes API.
 func (f replicationFlags) witnesses() (*witness.Store, error) {
-	client, err := kubernetes.New(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), f.accountDir)
+	client, err := apiClient(f.accountDir)
 	if err != nil {
 		return nil, fmt.Errorf("--replication: %w", err)
 	}

@@ -41,12 +41,23 @@ const replicatedID = "replicated:5e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 func apiServer(t *testing.T) (dir string, calls func() string) {
 	var mu sync.Mutex
 	var all []string
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	dir = apiServerOf(t, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, r.Method+" "+r.URL.Path+" "+r.Header.Get("Authorization"))
 		w.WriteHeader(http.StatusNotFound)
-	}))
+	})
+	return dir, func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(all, "\n")
+	}
+}
+
+// apiServerOf starts a simulated Kubernetes API server, and returns the directory of a service
+// account.
+func apiServerOf(t *testing.T, serve http.HandlerFunc) (dir string) {
+	server := httptest.NewTLSServer(serve)
 	t.Cleanup(server.Close)
 	dir = t.TempDir()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
@@ -58,11 +69,7 @@ func apiServer(t *testing.T) (dir string, calls func() string) {
 	require.NoError(t, err)
 	t.Setenv("KUBERNETES_SERVICE_HOST", host)
 	t.Setenv("KUBERNETES_SERVICE_PORT", port)
-	return dir, func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		return strings.Join(all, "\n")
-	}
+	return dir
 }
 
 // serving runs the program until the test ends, and returns a connection to it.

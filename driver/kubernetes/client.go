@@ -91,6 +91,27 @@ func (c *Client) call(ctx context.Context, path string, query url.Values, patch 
 	return nil
 }
 
+// each calls do for each object of a list, which it reads page by page.
+func each[T any](ctx context.Context, c *Client, path string, do func(T)) error {
+	query := url.Values{"limit": {"500"}}
+	for {
+		var page struct {
+			Metadata struct{ Continue string }
+			Items    []T
+		}
+		if err := c.call(ctx, path, query, nil, &page); err != nil {
+			return err
+		}
+		for _, item := range page.Items {
+			do(item)
+		}
+		if page.Metadata.Continue == "" {
+			return nil
+		}
+		query.Set("continue", page.Metadata.Continue)
+	}
+}
+
 // Send makes a call with an object in JSON, or without a body if object is nil, and returns the
 // body of the response. The server executed nothing if the error is [ErrNoAccess], [ErrForbidden],
 // [ErrNotFound], [ErrNoResource], [ErrChanged] or [ErrInvalid]. After any other error, the call may

@@ -83,28 +83,16 @@ func (c *Client) csiNode(ctx context.Context, name string) (n csiNode, err error
 // API server cannot select VolumeAttachments by their node, so attachments reads all of them, page
 // by page.
 func (c *Client) attachments(ctx context.Context, driver, nodeName string) (volumes []string, err error) {
-	query := url.Values{"limit": {"500"}}
-	for {
-		var page struct {
-			Metadata struct{ Continue string }
-			Items    []struct {
-				Spec struct {
-					Attacher, NodeName string
-					Source             struct{ PersistentVolumeName string }
-				}
-			}
+	type attachment struct {
+		Spec struct {
+			Attacher, NodeName string
+			Source             struct{ PersistentVolumeName string }
 		}
-		if err := c.call(ctx, "/apis/storage.k8s.io/v1/volumeattachments", query, nil, &page); err != nil {
-			return nil, err
-		}
-		for _, a := range page.Items {
-			if a.Spec.Attacher == driver && a.Spec.NodeName == nodeName {
-				volumes = append(volumes, a.Spec.Source.PersistentVolumeName)
-			}
-		}
-		if page.Metadata.Continue == "" {
-			return volumes, nil
-		}
-		query.Set("continue", page.Metadata.Continue)
 	}
+	err = each(ctx, c, "/apis/storage.k8s.io/v1/volumeattachments", func(a attachment) {
+		if a.Spec.Attacher == driver && a.Spec.NodeName == nodeName {
+			volumes = append(volumes, a.Spec.Source.PersistentVolumeName)
+		}
+	})
+	return volumes, err
 }

@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"context"
 	"errors"
-	"net/url"
 )
 
 // Remaining contains the names of a driver's objects that still exist in Kubernetes.
@@ -15,7 +14,7 @@ type Remaining struct {
 // Remaining lists the volumes and snapshots of a driver, page by page. A cluster without the
 // snapshot API has no snapshots.
 func (c *Client) Remaining(ctx context.Context, driver string) (r Remaining, err error) {
-	r.Volumes, err = c.names(ctx, "/api/v1/persistentvolumes", func(o spec) bool { return o.CSI.Driver == driver })
+	r.Volumes, err = c.names(ctx, volumesPath, func(o spec) bool { return o.CSI.Driver == driver })
 	if err != nil {
 		return r, err
 	}
@@ -35,26 +34,14 @@ type spec struct {
 
 // names returns the names of the objects in a list for which the function of returns true.
 func (c *Client) names(ctx context.Context, path string, of func(spec) bool) (names []string, err error) {
-	query := url.Values{"limit": {"500"}}
-	for {
-		var page struct {
-			Metadata struct{ Continue string }
-			Items    []struct {
-				Metadata struct{ Name string }
-				Spec     spec
-			}
-		}
-		if err := c.call(ctx, path, query, nil, &page); err != nil {
-			return nil, err
-		}
-		for _, item := range page.Items {
-			if of(item.Spec) {
-				names = append(names, item.Metadata.Name)
-			}
-		}
-		if page.Metadata.Continue == "" {
-			return names, nil
-		}
-		query.Set("continue", page.Metadata.Continue)
+	type object struct {
+		Metadata struct{ Name string }
+		Spec     spec
 	}
+	err = each(ctx, c, path, func(o object) {
+		if of(o.Spec) {
+			names = append(names, o.Metadata.Name)
+		}
+	})
+	return names, err
 }

@@ -65,3 +65,39 @@ func TestVolumeWithoutItsLvstoreIsInaccessible(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, h.Conditions)
 }
+
+// HealthEach agrees with Health, and reports missing volumes as well. It omits volumes with a wrong
+// handle.
+func TestHealthOfSeveralVolumes(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	thin, missing := b.create(t, "thin", 4), uuid.NewString()
+	elsewhere, err := b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: "elsewhere", MinBytes: 4 * MiB})
+	require.NoError(t, err)
+	snap, err := b.Snapshot(t.Context(), "snap", thin.UUID)
+	require.NoError(t, err)
+	_, err = b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "thick", MinBytes: b.store(t, "lvs0").FreeBytes, Class: class.Class{Thick: true}})
+	require.NoError(t, err)
+	read := func() map[string][]string {
+		all, err := b.HealthEach(t.Context(), []string{thin.UUID, missing, elsewhere.UUID, snap.UUID})
+		require.NoError(t, err)
+		found := map[string][]string{}
+		for id, h := range all {
+			assert.Equal(t, id, h.UUID)
+			found[id] = reasons(h)
+			if one, err := b.Health(t.Context(), id); err == nil {
+				assert.Equal(t, one, h)
+			}
+		}
+		return found
+	}
+	assert.Equal(t, map[string][]string{thin.UUID: {"LvstoreFull"}, missing: {"VolumeMissing"}, elsewhere.UUID: nil}, read())
+	b.detachDisk(t, "lvs0")
+	assert.Equal(t, map[string][]string{thin.UUID: {"LvstoreMissing"}, missing: {"LvstoreMissing"}, elsewhere.UUID: nil}, dropUnknown(read(), snap.UUID))
+	b.attachDisk(t, "lvs0")
+}
+
+// dropUnknown removes an id, because a snapshot in a missing lvstore cannot be recognized.
+func dropUnknown(all map[string][]string, id string) map[string][]string {
+	delete(all, id)
+	return all
+}

@@ -94,15 +94,17 @@ func (s *Service) ids(ctx context.Context, p Page, wanted func(name string, snap
 	return ids, next, nil
 }
 
+// inFlight is the number of volumes that are read at the same time.
+const inFlight = 32
+
 func (s *Service) page(ctx context.Context, p Page, wanted func(name string, snapshot bool) bool) (volumes []Volume, next string, err error) {
 	ids, next, err := s.ids(ctx, p, wanted)
 	if err != nil {
 		return nil, "", err
 	}
-	// bdev_lvol_get_lvols returns no sizes. The method page reads each size with its own query, up
-	// to inFlight at a time, because a single query for all bdevs would block the target's reactor
-	// for tens of milliseconds.
-	const inFlight = 32
+	// bdev_lvol_get_lvols returns no sizes. The method page reads each size with its own query,
+	// because a single query for all bdevs would block the target's reactor for tens of
+	// milliseconds.
 	ctx = AskOnce(ctx)
 	volumes = make([]Volume, len(ids))
 	g, ctx := errgroup.WithContext(ctx)

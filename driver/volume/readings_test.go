@@ -40,10 +40,13 @@ func TestFailedReadIsReported(t *testing.T) {
 	config.Space = Space{Overcommit: 2, Reserve: 0.05}
 	lvs0 := b.store(t, "lvs0")
 	for name, read := range map[string]func(ctx context.Context, s *Service) (any, error){
-		"stores":         func(ctx context.Context, s *Service) (any, error) { return s.Stores(ctx) },
-		"volume":         func(ctx context.Context, s *Service) (any, error) { return s.GetVolume(ctx, v.UUID) },
-		"snapshot":       func(ctx context.Context, s *Service) (any, error) { return s.GetSnapshot(ctx, taken[0]) },
-		"health":         func(ctx context.Context, s *Service) (any, error) { return s.Health(ctx, v.UUID) },
+		"stores":   func(ctx context.Context, s *Service) (any, error) { return s.Stores(ctx) },
+		"volume":   func(ctx context.Context, s *Service) (any, error) { return s.GetVolume(ctx, v.UUID) },
+		"snapshot": func(ctx context.Context, s *Service) (any, error) { return s.GetSnapshot(ctx, taken[0]) },
+		"health":   func(ctx context.Context, s *Service) (any, error) { return s.Health(ctx, v.UUID) },
+		"health of each": func(ctx context.Context, s *Service) (any, error) {
+			return s.HealthEach(ctx, []string{v.UUID, c.UUID, uuid.Nil.String()})
+		},
 		"inspection":     func(ctx context.Context, s *Service) (any, error) { return s.Inspect(ctx, nil) },
 		"nested":         func(ctx context.Context, s *Service) (any, error) { return s.Nested(ctx) },
 		"unlisted":       func(ctx context.Context, s *Service) (any, error) { return s.Unlisted(ctx) },
