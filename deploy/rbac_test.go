@@ -44,6 +44,10 @@ var allowed = map[string]map[string]string{
 		"snapshot.storage.k8s.io/volumesnapshotcontents":        "get list watch patch",
 		"snapshot.storage.k8s.io/volumesnapshotcontents/status": "update patch",
 	},
+	"spdkcsi-events-role": {
+		"persistentvolumes": "list",
+		"events":            "create",
+	},
 	"spdkcsi-controller-role": {
 		"secrets named spdkcsi-secret": "get",
 		"coordination.k8s.io/leases":   "get create update",

@@ -24,11 +24,11 @@ func (f *eventFlags) add(fs *pflag.FlagSet) {
 }
 
 // check fails if the options cannot work.
-func (f eventFlags) check(controller bool) error {
+func (f eventFlags) check(controls bool) error {
 	switch {
 	case f.interval == 0:
 		return nil
-	case !controller:
+	case !controls:
 		return errors.New("--volume-events needs --controller")
 	case f.interval < time.Second:
 		return fmt.Errorf("--volume-events %v: use 1s or more, or 0 to write no Events", f.interval)

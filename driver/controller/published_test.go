@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -165,7 +164,8 @@ func TestVolumeHealthReachesKubernetes(t *testing.T) {
 	assert.Equal(t, csi.VolumeHealthErrorType_INACCESSIBLE, one.GetVolumeHealth().GetHealthStatuses()[0].GetStatus())
 	r := Reloading{}
 	r.current.Store(b.Controller)
-	handles := []string{thin.GetVolumeId(), healthy.GetVolumeId(), "t1:" + uuid.NewString(), "t9:" + uuid.NewString(), "manual", request.ReplicatedTarget + ":" + uuid.NewString()}
+	const absent = "5e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
+	handles := []string{thin.GetVolumeId(), healthy.GetVolumeId(), "t1:" + absent, "t9:" + absent, "manual", request.ReplicatedTarget + ":" + absent}
 	all, err := r.Health(t.Context(), handles)
 	require.NoError(t, err)
 	require.Len(t, all, 3, "volumes of unknown targets are omitted")

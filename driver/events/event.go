@@ -19,9 +19,9 @@ const repeat = 30 * time.Minute
 // reasonOver is the reason of an Event about the end of a problem.
 const reasonOver = "VolumeRecovered"
 
-// slotOf returns the number of the period of length repeat that contains now. In each slot, there is
-// at most one Event about a problem, and one about its end. The slots of different problems begin at
-// different times, so that many lasting problems are not reported again at the same time.
+// slotOf returns the number of the period of length repeat that contains now. In each slot, there
+// is at most one Event about a problem, and one about its end. The slots of different problems
+// begin at different times, so that many lasting problems are not reported again at the same time.
 func slotOf(k key, now time.Time) int64 {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", k.handle, k.reason))
 	offset := int64(binary.BigEndian.Uint32(sum[:4])) % int64(repeat/time.Second)
@@ -54,8 +54,8 @@ func eventName(c kubernetes.Claim, k key, reason string, slot int64) string {
 	return strings.TrimRight(c.Name[:min(len(c.Name), mostOfName)], "-.") + "." + hex.EncodeToString(sum[:8])
 }
 
-// shorten limits a message to the length that Kubernetes allows, and escapes unsafe characters, which
-// names on the target may contain.
+// shorten limits a message to the length that Kubernetes allows, and escapes unsafe characters,
+// which names on the target may contain.
 func shorten(message string) string {
 	const most = 1000
 	message = printable.String(message)

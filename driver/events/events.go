@@ -1,6 +1,6 @@
 // Package events writes Kubernetes Events about the health of volumes to their claims, where users
-// see them with `kubectl describe pvc`. Begin with [Reporter.Run]. Package events must not depend on
-// targets, CSI services, devices or mounts: callers pass in what the targets report.
+// see them with `kubectl describe pvc`. Begin with [Reporter.Run]. Package events must not depend
+// on targets, CSI services, devices or mounts: callers pass in what the targets report.
 package events
 
 import (

@@ -101,3 +101,18 @@ func (e *environment) upgrade(t *testing.T, values map[string]any) {
 	t.Helper()
 	require.NoError(t, e.driver.chart(context.Background(), "upgrade", values))
 }
+
+func TestVolumeEvents(t *testing.T) {
+	n := parallelNamespace(t, "a volume is deleted on its storage server: its claim gets one Event about this, although there are two controllers")
+	n.apply(claim("healthy", storageClass, "64Mi", ""))
+	n.apply(claim("lost", storageClass, "64Mi", ""))
+	n.bound("healthy")
+	n.bound("lost")
+	_, uuid, _ := strings.Cut(n.handle("lost"), ":")
+	require.NoError(t, env.driver.server.DeleteVolume(t.Context(), uuid))
+	n.event("lost", "VolumeMissing", uuid)
+	time.Sleep(12 * time.Second) // two rounds
+	written := n.run("get", "events", "--field-selector=reportingComponent=csi.spdk.io", "--output=jsonpath={range .items[*]}{.involvedObject.name} {.reason}{end}")
+	assert.Contains(t, []string{"lost VolumeMissing", "lost VolumeMissinglost VolumeMissing"}, written, "two if a half hour has just ended")
+	assert.Contains(t, n.run("describe", "pvc", "lost"), "VolumeMissing")
+}
