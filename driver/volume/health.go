@@ -77,7 +77,7 @@ func (s *Service) HealthEach(ctx context.Context, ids []string) (map[string]Heal
 			v, err := s.GetVolume(ctx, id)
 			if err == nil {
 				st, missing := s.storeOf(stores, v.Store)
-				h.Conditions, err = HealthIn(st, v).Conditions, missing
+				h.Conditions, err = healthIn(st, v).Conditions, missing
 			}
 			c, ok := conditionOf(err)
 			switch {
