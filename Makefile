@@ -54,7 +54,7 @@ LONG_TESTS    = TestManifestsAreAdmitted TestPackagedCompletions TestManualComma
 LONG_PACKAGES = ./cmd/spdk-proxy ./deploy ./driver/controller ./driver/luks ./proxy/quiesce ./test/checks/manual ./test/suites/sanity ./test/tools/soak
 # Those that are too slow with the race detector.
 SLOW_TESTS    = TestCallCostDoesNotGrowWithVolumes TestOperationsSurviveCrashes TestGroupOperationsOnSeveralTargetsSurviveCrashes TestOperationsOnV2609SurviveCrashes TestCSICallsSurviveCrashes TestDetachingSurvivesCrashes TestGroupOperationsSurviveCrashes \
-                TestModelViolatesNoInvariant TestModelFindsPlantedMistakes TestModelWithMoreFailuresViolatesNoInvariant TestPairsOfCallsLeaveAConsistentState TestReuseSurvivesCrashes TestObjectsSurviveTargetDeathInEachOperation TestRandomOperationsSurviveTargetDeaths
+                TestModelViolatesNoInvariant TestModelFindsPlantedMistakes TestModelWithMoreFailuresViolatesNoInvariant TestPairsOfCallsLeaveAConsistentState TestSnapshotReuseSurvivesCrashes TestObjectsSurviveTargetDeathInEachOperation TestRandomOperationsSurviveTargetDeaths
 SLOW_PACKAGES = ./driver/controller ./driver/replica ./driver/volume ./test/suites/restart
 names         = '^($(subst $(eval ) ,|,$(strip $(1))))$$'
 
@@ -80,7 +80,7 @@ test-node: tools ## the part of test-kernel that needs no SPDK: spdk-csi --node 
 test-k8s: ## the Helm chart on a real Kubernetes with the real sidecars, as root, in namespaces that leave nothing; the first run builds Kubernetes (ARGS="-run TestPodDataSurvivesThePod", -keep, -logs=DIR, -upstream, -network-policies=KUBE-ROUTER)
 	$(GO) test -tags kubernetes -count 1 -timeout $(if $(filter -keep --keep -keep=true,$(ARGS)),0,3h) -v ./test/suites/e2e/ $(ARGS)
 
-test-browser: ## the console in a headless Chromium, on a simulated target with 10,000 volumes; screenshots go to bin/screenshots (ARGS="-run TestVolumes")
+test-browser: ## the console in a headless Chromium, on a simulated target with 10,000 volumes; screenshots go to bin/screenshots (ARGS="-run TestVolumesPageHandlesManyVolumes")
 	@./test/tools/programs.sh chromium openssl certutil:libnss3-tools
 	cd proxy/console/web && $(GO) run . -check && { [ "$$($(GO) env GOOS)/$$($(GO) env GOARCH)" != linux/amd64 ] || $(GO) run . -types; }
 	cd test/suites/browser && SCREENSHOTS=$(abspath $(BIN))/screenshots $(GO) test -count 1 -timeout 40m -v . $(ARGS)

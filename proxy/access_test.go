@@ -58,7 +58,7 @@ func TestAccessListsAllowedMethods(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, b.browser().do("GET", "/console/access", "").StatusCode)
 }
 
-func TestExplain(t *testing.T) {
+func TestExplainNamesTheDecidingRule(t *testing.T) {
 	b := newBench(t, "v26.05", withTeam, func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "small", PasswordHash: hashes()[viewerPassword], Roles: []string{"small"}})
 	})

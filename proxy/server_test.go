@@ -116,7 +116,7 @@ func TestMethodNotFoundFromSPDKIsReturned(t *testing.T) {
 	assert.Contains(t, g.body, `{"code":-32601,"message":"Method not found"}`)
 }
 
-func TestAuthentication(t *testing.T) {
+func TestUnauthenticatedCallsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for name, c := range map[string][2]string{
 		"nobody": {"", ""}, "wrong password": {"admin", "wrong"}, "unknown": {"eve", adminPassword}, "another's password": {"viewer", adminPassword},
@@ -147,7 +147,7 @@ func TestTooManyFailedLoginsAreRefused(t *testing.T) {
 	assert.Equal(t, 200, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"spdk_get_version"}`)).StatusCode)
 }
 
-func TestAuthorization(t *testing.T) {
+func TestForbiddenCallsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc))
 	assert.Equal(t, 403, g.StatusCode)
@@ -327,7 +327,7 @@ func TestUnsupportedPathsAndMethodsAreRefused(t *testing.T) {
 	}
 }
 
-func TestHealthAndReadiness(t *testing.T) {
+func TestHealthAndReadinessAreReported(t *testing.T) {
 	b := newBench(t, "v26.05")
 	get := func(path string) got { return b.do("GET", path, "", "", nil) }
 	assert.Equal(t, 200, get("/healthz").StatusCode)

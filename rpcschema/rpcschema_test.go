@@ -47,7 +47,7 @@ func TestReleaseWindowIsInclusive(t *testing.T) {
 	assert.True(t, Window{}.Has(v2605))
 }
 
-func TestValidateParams(t *testing.T) {
+func TestInvalidParamsAreReported(t *testing.T) {
 	d := Default()
 	for name, c := range map[string]struct {
 		method, params string
@@ -149,7 +149,7 @@ func TestEveryMethodCompiles(t *testing.T) {
 	}
 }
 
-func TestValidateResult(t *testing.T) {
+func TestInvalidResultsAreReported(t *testing.T) {
 	d := Default()
 	require.NoError(t, d.ValidateResult("bdev_lvol_delete", true, v2605))
 	require.ErrorContains(t, d.ValidateResult("bdev_lvol_delete", "yes", v2605), "must be")

@@ -70,7 +70,7 @@ func TestServiceThawsVolumesWhenItEnds(t *testing.T) {
 	assert.Contains(t, string(command), `frozenName = "`+filepath.Base(dir)+`"`)
 }
 
-func TestService(t *testing.T) {
+func TestServiceHasTheDocumentedOptions(t *testing.T) {
 	o := options(t, service)
 	for key, want := range map[string]string{
 		"Service/Type": "notify", "Service/NoNewPrivileges": "yes", "Service/ProtectSystem": "strict", "Service/CapabilityBoundingSet": "",

@@ -284,7 +284,7 @@ func otherAddress(t *testing.T) string {
 	return path
 }
 
-func TestCheckConfig(t *testing.T) {
+func TestCheckConfigReportsTheResult(t *testing.T) {
 	path := writeConfig(t, "/s", "")
 	assert.Equal(t, outcome{path + " is valid: 1 user, 1 role\n", notSaved + notFrozen, 0}, run(t, "", "check-config", path))
 	require.NoFileExists(t, filepath.Join(filepath.Dir(path), "tls.key"), "check-config creates no files")
@@ -293,7 +293,7 @@ func TestCheckConfig(t *testing.T) {
 	assert.Contains(t, o.stderr, "line 7: limits.drain must be a duration with its unit")
 }
 
-func TestHashPassword(t *testing.T) {
+func TestHashPasswordOutputIsAccepted(t *testing.T) {
 	for flag, want := range map[string]string{"": "$argon2id$", "--bcrypt": "$2a$"} {
 		args := strings.Fields("hash-password " + flag)
 		o := run(t, "correct horse\nsecond line\n", args...)

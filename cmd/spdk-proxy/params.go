@@ -100,7 +100,7 @@ func (p *paramParser) member(s *rpcschema.Schema, name, within string) (*rpcsche
 		}
 		return nil, fmt.Errorf("%s has no members: remove .%s", owner, name)
 	}
-	return nil, fmt.Errorf("%s has no %s, but %s", owner, name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("%s has no %s; it has %s", owner, name, strings.Join(names, ", "))
 }
 
 // value converts text to a value of the schema's type.

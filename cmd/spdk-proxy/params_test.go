@@ -40,7 +40,7 @@ func parse(t *testing.T, method string, args ...string) (map[string]any, error) 
 	return parseParams(m, d, args)
 }
 
-func TestParseParams(t *testing.T) {
+func TestParamsAreParsed(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string

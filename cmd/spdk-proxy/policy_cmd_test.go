@@ -34,7 +34,7 @@ func writePolicy(t *testing.T, text string) string {
 	return path
 }
 
-func TestPolicyExplain(t *testing.T) {
+func TestPolicyExplainNamesTheDecidingRule(t *testing.T) {
 	path := writePolicy(t, policyConfig)
 	for call, c := range map[string]struct {
 		code int
@@ -114,7 +114,7 @@ func TestPolicyExplainMatchesTheManual(t *testing.T) {
 	assert.Equal(t, outcome{"11 of 11 decisions are as expected\n", "", 0}, o)
 }
 
-func TestPolicyTest(t *testing.T) {
+func TestPolicyTestListsUnexpectedDecisions(t *testing.T) {
 	path := writePolicy(t, policyConfig)
 	o := run(t, "- {who: reader, call: bdev_get_bdevs, expect: allow}\n- {who: reader, call: bdev_lvol_delete, expect: allow}\n", "policy", "test", "--config", path, "-")
 	assert.Equal(t, 1, o.code)
@@ -127,7 +127,7 @@ func TestPolicyTest(t *testing.T) {
 	assert.Equal(t, exitUsage, run(t, "", "policy", "test", "--config", path, "/none").code)
 }
 
-func TestPolicyShow(t *testing.T) {
+func TestPolicyShowListsMethodsAndRules(t *testing.T) {
 	path := writePolicy(t, policyConfig)
 	o := run(t, "", "policy", "show", "--config", path, "--as", "small")
 	assert.Equal(t, 0, o.code)

@@ -24,7 +24,7 @@ func schema(args ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestSchemaListAndShow(t *testing.T) {
+func TestSchemaCommandsListAndDescribeMethods(t *testing.T) {
 	out, err := schema("list", "bdev_lvol_*", "--spdk-version", "v24.01")
 	require.NoError(t, err)
 	assert.Regexp(t, `(?m)^bdev_lvol_create +Create a logical volume`, out)

@@ -21,7 +21,7 @@ func schema(args ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestCommands(t *testing.T) {
+func TestCommandsPrintResultsAndUsageErrors(t *testing.T) {
 	out, err := schema("list", "bdev_lvol_cre*")
 	require.NoError(t, err)
 	assert.Regexp(t, `(?m)^bdev_lvol_create +Create`, out)

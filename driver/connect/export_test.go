@@ -178,7 +178,7 @@ func TestFabricsOptionsAreFormatted(t *testing.T) {
 		fabricsOptions(e, "10.0.0.1", h, NVMeOptions{}))
 }
 
-func TestParseNVMeOptions(t *testing.T) {
+func TestNVMeOptionsAreParsed(t *testing.T) {
 	m := map[string]string{KeyTargetType: "tcp", KeyTargetAddr: "10.0.0.1", KeyTargetPort: "4420", KeyNQN: nqn1, "queue_size": "64", "data_digest": "true"}
 	e, err := ParseExport(m, nil)
 	require.NoError(t, err)

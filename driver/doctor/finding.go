@@ -36,7 +36,7 @@ const (
 	Move Kind = "move"
 	// LeakedExport is an export of a volume that does not exist.
 	LeakedExport Kind = "leaked-export"
-	// LeakedGroup is an iSCSI initiator group that is not used.
+	// LeakedGroup is an iSCSI initiator group that no target node uses.
 	LeakedGroup Kind = "leaked-group"
 	// LeakedKey is an authentication key that is no longer used.
 	LeakedKey Kind = "leaked-key"

@@ -97,7 +97,7 @@ func TestSecretNameDependsOnTheKey(t *testing.T) {
 	assert.False(t, hostauth.IsName("host-1"))
 }
 
-func TestParseMethod(t *testing.T) {
+func TestMethodsAreParsed(t *testing.T) {
 	for _, text := range []string{"", "dhchap", "chap"} {
 		m, err := hostauth.ParseMethod(text)
 		require.NoError(t, err)

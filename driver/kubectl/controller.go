@@ -42,7 +42,8 @@ func (c Client) controllerPod(ctx context.Context) (string, error) {
 	return c.controllerOnReadyNode(pods, nodes)
 }
 
-// controllerOnAnyNode returns a ready pod, or the controller if no pod is ready.
+// controllerOnAnyNode returns a ready pod. If no pod is ready, it returns the controller's
+// Deployment, from which kubectl chooses a pod.
 func controllerOnAnyNode(controller string, pods []pod) string {
 	for _, p := range pods {
 		if isReady(p.Status.Conditions) {

@@ -12,7 +12,7 @@ import (
 
 func truncate(path string, size int64) error { return os.Truncate(path, size) }
 
-func TestReadKeys(t *testing.T) {
+func TestKeysAreReadAndChecked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		current, previous string
 		kind              error
@@ -59,7 +59,7 @@ func TestMappingNamesAreValidated(t *testing.T) {
 	}
 }
 
-func TestReadHeader(t *testing.T) {
+func TestHeadersAreRead(t *testing.T) {
 	_, w := newWorld(t)
 	h, err := readHeader(w.device)
 	require.NoError(t, err)

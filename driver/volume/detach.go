@@ -57,8 +57,8 @@ func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) e
 	return nil
 }
 
-// clonesToDetach returns all but one of a snapshot's clones. If one clone cannot be detached, that
-// is the clone it omits.
+// clonesToDetach returns all but one of a snapshot's clones. If one clone cannot be detached,
+// clonesToDetach omits that clone.
 func (s *Service) clonesToDetach(ctx context.Context, snap Volume) (detach []Volume, err error) {
 	var stays []string
 	for _, name := range slices.Sorted(slices.Values(snap.Clones)) {

@@ -151,7 +151,7 @@ func TestBasesAreCollapsed(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-func TestReuseSurvivesCrashes(t *testing.T) {
+func TestSnapshotReuseSurvivesCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

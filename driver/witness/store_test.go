@@ -49,7 +49,7 @@ func started(t *testing.T) (*api, *Store, Record) {
 	return a, s, r
 }
 
-func TestWitnessLifecycle(t *testing.T) {
+func TestWitnessIsCreatedChangedAndDeleted(t *testing.T) {
 	a := newAPI(t)
 	controller, node := a.store(), a.store()
 	r, err := controller.Create(t.Context(), volume, placeA, placeB)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestParseAuthorization(t *testing.T) {
+func TestAuthorizationHeadersAreParsed(t *testing.T) {
 	right := map[string]authorization{
 		basic("ann", "a:b"):                        {scheme: schemeBasic, name: "ann", password: "a:b"},
 		"bAsIc   " + basic("", "")[len("Basic "):]: {scheme: schemeBasic},

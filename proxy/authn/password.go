@@ -191,9 +191,10 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 	}
 }
 
-// match returns the user's hash that matches a password, or nil. A failure costs the same for every
-// name: as many hashes of each kind as the user with the most hashes of that kind has. Therefore,
-// even if users have hashes of different kinds, the duration does not reveal whether a user exists.
+// match returns the user's hash that matches a password, or nil. Before match returns nil, it
+// computes as many hashes of each kind as for the user with the most hashes of that kind.
+// Therefore, a failure takes equally long for every name, and its duration does not reveal whether
+// a user exists.
 func (p *passwords) match(name, password string) Hash {
 	hashes := p.hashes[name]
 	for _, h := range hashes {

@@ -90,7 +90,7 @@ func newBasic(t testing.TB, opts Options, users ...User) by {
 	return by{a}
 }
 
-func TestAuthenticateByPassword(t *testing.T) {
+func TestPasswordsAuthenticateTheirUsers(t *testing.T) {
 	b := newBasic(t, Options{FailuresPerMinute: 600}, User{Name: "ann", Hashes: []Hash{newCountingHash("a:b", 1)}}, User{Name: "Bob", Hashes: []Hash{newCountingHash("pässword", 1)}})
 	for name, c := range map[string]struct {
 		header, user string

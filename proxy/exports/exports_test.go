@@ -259,7 +259,7 @@ func TestConnectCommandIsQuoted(t *testing.T) {
 	assert.Equal(t, []string{`nvme connect -t tcp -a 127.0.0.1 -s 4420 -n 'nqn.2024-01.com.example:it'\''s'`}, p.Connect())
 }
 
-func TestParsePortal(t *testing.T) {
+func TestPortalsAreParsed(t *testing.T) {
 	for text, want := range map[string]string{"192.0.2.11:4420": "192.0.2.11:4420", "[2001:0db8::11]:4420": "[2001:db8::11]:4420"} {
 		at, err := ParsePortal("tcp", text)
 		require.NoError(t, err)

@@ -36,7 +36,7 @@ func TestSocketGetsTheConfiguredOwner(t *testing.T) {
 }
 
 // control returns an error if its function fails, or if the connection is closed.
-func TestControlReportsErrors(t *testing.T) {
+func TestSocketControlReportsErrors(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	require.NoError(t, err)
 	open := func(fd int) net.Conn {

@@ -10,7 +10,8 @@ import (
 )
 
 // SPDK saves histograms without the options that make them count I/O on channels that are opened
-// later. When it loads the file, it enables histograms before it has found the volumes.
+// later, and enables them before it has found the volumes. The saver adds the options and a wait
+// for the volume.
 func TestHistogramsCountAllIOAfterARestart(t *testing.T) {
 	const saved = `[{"method":"bdev_enable_histogram","params":{"name":"v","enable":true,"opc":"read"}},{"method":"bdev_aio_create","params":{"name":"a"}}]`
 	for release, want := range map[string]map[string]any{

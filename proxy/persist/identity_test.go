@@ -17,7 +17,8 @@ func with(calls ...string) map[string][]string {
 	return c
 }
 
-// saved returns the calls in the current file that the function with added.
+// saved returns the calls in the subsystem nvmf of the current file, where the function with places
+// its calls.
 func (w *world) saved() (list []string) {
 	for _, p := range placesOf(w.load(Current), "nvmf") {
 		list = append(list, compact(p.call))

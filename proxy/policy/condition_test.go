@@ -224,7 +224,7 @@ func TestInvalidConditionsAreRejected(t *testing.T) {
 		`{method: bdev_raid_create, where: {/base_bdevs: {glob: "a"}}}`:          "it is a list: write /base_bdevs/*",
 		`{method: bdev_raid_create, where: {/base_bdevs/0: {glob: "a"}}}`:        "/base_bdevs is a list: write /base_bdevs/*",
 		`{method: spdk_get_version, where: {/a: {glob: "a"}}}`:                   "spdk_get_version has no parameters",
-		`{method: nvmf_subsystem_add_ns, where: {/namespace/bdev: {glob: "a"}}}`: "/namespace has no \"bdev\", but bdev_name, nsid",
+		`{method: nvmf_subsystem_add_ns, where: {/namespace/bdev: {glob: "a"}}}`: "/namespace has no \"bdev\"; it has bdev_name, nsid",
 		`{method: nvmf_subsystem_add_ns, where: {/namespace: {glob: "a"}}}`:      "glob is for strings",
 	} {
 		_, err := New(parse(t, "r: {allow: ["+rule+"]}"), nil, rpcschema.Default())

@@ -133,7 +133,7 @@ func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Meth
 	case len(names) == 0:
 		return fmt.Errorf("%s has no members", owner)
 	}
-	return fmt.Errorf("%s has no %q, but %s", owner, token, strings.Join(names, ", "))
+	return fmt.Errorf("%s has no %q; it has %s", owner, token, strings.Join(names, ", "))
 }
 
 // oneSpelling lists the kinds of objects that have only one name in SPDK, apart from letter case.

@@ -41,7 +41,7 @@ const (
 	shared    = 1
 )
 
-// A lockSet contains the names of objects to lock, each with exclusive or shared.
+// A lockSet contains the names of objects to lock, each with the kind of lock: exclusive or shared.
 type lockSet map[string]int
 
 // add adds names to l. A name that is already exclusive stays exclusive.

@@ -32,10 +32,9 @@ var sizedBy = map[string]sizing{
 	"spdkgate_lvol_snapshot": {source: "lvol_name", list: "snapshots"},
 }
 
-// measure returns the amount that the call will use. If there is a quota for bytes, it also
-// replaces the names of bdevs with sizes that count, and of the lvstore with the relevant cluster
-// size, with UUIDs. Otherwise, another object could take over the name before SPDK executes the
-// call.
+// measure returns the amount that the call will use. If there is a quota for bytes, measure also
+// makes the call refer by UUID to the bdevs whose sizes count, and to the lvstore whose cluster
+// size applies. Otherwise, another object could take over a name before SPDK executes the call.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
 	if g.scope.Quota.Bytes == 0 {

@@ -92,8 +92,8 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		if former != nil && former.scopes[tenant.Name] != nil {
 			s.volumes, s.exports = former.scopes[tenant.Name].volumes, former.scopes[tenant.Name].exports
 			if !reflect.DeepEqual(tenant, former.scopes[tenant.Name].Tenant) {
-				// the count is outdated because the tenant's objects have changed, or other objects
-				// are counted
+				// the count is outdated: other objects may now belong to the tenant, or may now be
+				// counted
 				s.volumes.forgetCount()
 				s.exports.forgetCount()
 			}

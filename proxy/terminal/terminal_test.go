@@ -82,7 +82,7 @@ Warnings
 ? thread_get_stats: denied
 `
 
-func TestStatusScreen(t *testing.T) {
+func TestStatusScreenFitsAnyWidth(t *testing.T) {
 	s, err := NewStatus(reading(), metrics)
 	require.NoError(t, err)
 	assert.Equal(t, screen, Page{}.Status(s))
@@ -124,7 +124,7 @@ func op(count, bytes uint64, latency float64) figures.Operation {
 	return figures.Operation{Count: count, Bytes: bytes, Latency: latency}
 }
 
-func TestTopTable(t *testing.T) {
+func TestTopListsVolumesByRate(t *testing.T) {
 	before := &figures.Figures{Clock: 10, Bdevs: []figures.Bdev{{Name: "nvme0n1"}}, Volumes: []figures.Volume{
 		{UUID: "1", Store: "lvs0", Name: "busy", HasIO: true, IO: figures.IO{Read: op(100, 1e6, 1)}},
 		{UUID: "2", Store: "lvs0", Name: "slow", HasIO: true},

@@ -164,7 +164,7 @@ func TestMistakesAreReported(t *testing.T) {
 	}
 }
 
-func TestGoName(t *testing.T) {
+func TestGoNamesAreDerived(t *testing.T) {
 	for in, want := range map[string]string{
 		"bdev_lvol_create": "BdevLvolCreate", "size_in_mib": "SizeInMiB", "nqn": "NQN", "rpc_get_methods": "RPCGetMethods",
 		"iscsi_create_target_node": "ISCSICreateTargetNode", "nvmf_subsystem_add_ns": "NVMfSubsystemAddNS", "eui64": "EUI64", "4k": "X4k", "r_mbytes_per_sec": "RMbytesPerSec",
@@ -175,7 +175,7 @@ func TestGoName(t *testing.T) {
 	}
 }
 
-func TestWordsOf(t *testing.T) {
+func TestNamesAreSplitIntoWords(t *testing.T) {
 	for in, want := range map[string][]string{
 		"NVMfSubsystemSetNSANAGroup": {"NVMf", "Subsystem", "Set", "NS", "ANA", "Group"}, "BdevFTLIOStats": {"Bdev", "FTL", "IO", "Stats"}, "BdevIOStatBdev": {"Bdev", "IOStat", "Bdev"},
 		"RWIOsPerSec": {"RW", "IOs", "Per", "Sec"}, "IDs": {"IDs"}, "Idle": {"Idle"}, "ToyXYZColour": {"Toy", "XYZ", "Colour"}, "RAID5f": {"RAID5f"}, "XYZ": {"XYZ"}, "": nil,

@@ -21,7 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// seen returns a client of a proxy that reports the caller and refuses the name "old".
+// seen returns a client of a fake proxy. Its results contain the client's Authorization header and
+// the name in the client's certificate. It refuses the certificate with the name "old".
 func seen(t *testing.T, change func(*HTTPSConfig)) (*HTTPS, error) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := ""

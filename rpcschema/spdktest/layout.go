@@ -104,15 +104,15 @@ func (e *engine) unexport(name string) error {
 	return os.RemoveAll(e.dir.exportDir(name))
 }
 
-// exportLater marks an export for rewriting, because one of its bdevs is being removed. The call
-// that removes the bdev rewrites the layout before it responds.
+// exportLater marks an export because one of its bdevs is being removed. The call that removes the
+// bdev rewrites the export's directory before it responds.
 func (e *engine) exportLater(s *subsystem) {
 	if e.dir != nil {
 		e.stale = append(e.stale, func() error { return e.export(s) })
 	}
 }
 
-// refreshExports rewrites the layout of the marked exports.
+// refreshExports rewrites the directories of the exports that exportLater has marked.
 func (e *engine) refreshExports() error {
 	var errs []error
 	for _, refresh := range e.stale {

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// insideVariable makes the test binary act as the first process in a page's system. The variable's
-// value is the directory of the root file system.
+// insideVariable makes the test binary act as the first process in the isolated system where a
+// page's commands run. The variable's value is the directory of the root file system.
 const insideVariable = "SPDKGATE_MANUAL_ROOT"
 
 // inside runs one page. The process is already in its own namespaces.

@@ -64,7 +64,7 @@ func TestListsDoNotWaitForBdevs(t *testing.T) {
 	p.until(`[...document.querySelectorAll("button")].some((b) => b.innerText === "Create" && !b.disabled)`)
 }
 
-func TestVolumes(t *testing.T) {
+func TestVolumesPageHandlesManyVolumes(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("volumes")

@@ -255,8 +255,8 @@ func (w *testbed) deleteVolume(v *volume) {
 	w.count("volumes deleted")
 }
 
-// restart kills the target, and starts it again. If there is a program of another release, it takes
-// turns with the first one.
+// restart kills the target, and starts it again. If there is a program of another release, the two
+// programs take turns.
 func (w *testbed) restart() {
 	for _, v := range w.vols {
 		_ = v.hosts.close()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestReadWriteOnce(t *testing.T) {
+func TestReadWriteOnceVolumeMovesBetweenNodes(t *testing.T) {
 	n := parallelNamespace(t, "a second pod on another node gets a Multi-Attach error, and gets the volume after the first pod has ended")
 	one, two := env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name
 	n.apply(claim("data", storageClass, "64Mi", ""))
@@ -45,7 +45,7 @@ func TestReadWriteOncePod(t *testing.T) {
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 }
 
-func TestReadWriteMany(t *testing.T) {
+func TestReadWriteManyVolumeIsSharedByNodes(t *testing.T) {
 	n := parallelNamespace(t, "pods on two nodes read what the other one writes to a raw block volume; when one pod ends, the other keeps writing")
 	one, two := env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name
 	n.apply(claimOf("shared", "ReadWriteMany", "Block", ""))
@@ -65,7 +65,7 @@ func TestReadWriteMany(t *testing.T) {
 	exchange("two", "two")
 }
 
-func TestReadOnlyMany(t *testing.T) {
+func TestReadOnlyManyVolumeCannotBeWritten(t *testing.T) {
 	n := parallelNamespace(t, "pods on two nodes read a copy of a volume concurrently, and neither can write")
 	n.apply(claim("source", storageClass, "64Mi", ""))
 	n.apply(pod("writer", "source"))

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestChangedBlocks uses these sizes.
+// TestChangedBlocksSufficeForBackups uses these sizes.
 const (
 	volumeMiB  = 400
 	writtenMiB = 200
@@ -92,7 +92,7 @@ func (n *namespace) listed(pod, file string) int {
 	return bytes
 }
 
-func TestChangedBlocks(t *testing.T) {
+func TestChangedBlocksSufficeForBackups(t *testing.T) {
 	n := disturbingNamespace(t, "the manual's example: a full and an incremental backup by csi-snapshot-metadata copy what was written, and the restored device equals the snapshot; upstream's comparison of devices passes; callers without rights, other audiences, and deleted bases are refused")
 	n.serveMetadataService()
 	n.backupAccount("backup")

@@ -1,7 +1,7 @@
 // Package e2e tests the driver on a real Kubernetes cluster. Run it as root with
 //
 //	make test-k8s
-//	make test-k8s ARGS="-run TestSnapshots"  # chosen tests
+//	make test-k8s ARGS="-run TestSnapshotsAndClonesHaveTheRightData"  # chosen tests
 //	make test-k8s ARGS=-upstream             # also Kubernetes' own tests of storage drivers: see the tests TestUpstream*
 //	make test-k8s ARGS="-upstream -populator=DIR" # with the one that needs programs which the tests do not build
 //	make test-k8s ARGS=-network-policies=PATH # with the charts' NetworkPolicies enforced by the program kube-router

@@ -62,7 +62,7 @@ func imageOf(name string, references []string, b built) (image.Image, error) {
 		i, err := workload(b)
 		i.Names = append(references, cluster.PauseImage)
 		return i, err
-	case backupTool: // for TestChangedBlocks
+	case backupTool: // for TestChangedBlocksSufficeForBackups
 		program, err1 := b.program(name)
 		i, err2 := workload(b)
 		i.Names = references

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestKubectlPlugin(t *testing.T) {
+func TestKubectlPluginShowsVolumesAndCapacity(t *testing.T) {
 	n := disturbingNamespace(t, "kubectl spdkgate shows the state of a volume in use in Kubernetes and on the storage server, and the server's capacity")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("user", "data"))

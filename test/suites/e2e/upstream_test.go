@@ -25,8 +25,8 @@ import (
 var upstream = flag.Bool("upstream", false, "also run Kubernetes' own tests of storage drivers, which takes long (with -run TestUpstream: only these)")
 
 // definition declares the driver's capabilities to Kubernetes' tests. An XFS volume needs 300 MiB.
-// RWX would also include file systems, so TestReadWriteMany tests it with raw block volumes
-// instead.
+// RWX would also include file systems, so TestReadWriteManyVolumeIsSharedByNodes tests it with raw
+// block volumes instead.
 const definition = `StorageClass: {FromExistingClassName: ` + storageClass + `}
 SnapshotClass: {FromExistingClassName: spdkcsi-snapclass}
 GroupSnapshotClass: {FromExistingClassName: spdkcsi-groupsnapclass}

@@ -56,7 +56,7 @@ func TestMountedXFSVolumeIsExpanded(t *testing.T) {
 	assert.Equal(t, written, n.sum("writer", "/volume/file"))
 }
 
-func TestSnapshots(t *testing.T) {
+func TestSnapshotsAndClonesHaveTheRightData(t *testing.T) {
 	n := parallelNamespace(t, "the manual's examples: a snapshot is restored with its data from that time, and a clone has the current data")
 	n.example("testpod.yaml")
 	n.ready("spdkcsi-test")

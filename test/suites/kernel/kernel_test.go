@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-func TestNVMe(t *testing.T) {
+func TestNVMeConnectorWorksOnAKernel(t *testing.T) {
 	for _, multipath := range []string{"Y", "N"} {
 		t.Run("own target, native multipath "+multipath, func(t *testing.T) {
 			NewMachine(t).Run(control.NVMe, control.Own, "nvme_core.multipath="+multipath)
@@ -26,7 +26,7 @@ func TestNVMe(t *testing.T) {
 	})
 }
 
-func TestISCSI(t *testing.T) {
+func TestISCSIConnectorWorksOnAKernel(t *testing.T) {
 	t.Run("own target", func(t *testing.T) { NewMachine(t).Run(control.ISCSI, control.Own) })
 	t.Run("SPDK", func(t *testing.T) {
 		m := NewMachine(t)

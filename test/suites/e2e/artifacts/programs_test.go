@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestProgramOf(t *testing.T) {
+func TestProgramIsNamedAfterItsPackage(t *testing.T) {
 	for pkg, want := range map[string]string{
 		"go.etcd.io/etcd/server/v3":                                             "etcd",
 		"k8s.io/kubernetes/cmd/kube-apiserver":                                  "kube-apiserver",
