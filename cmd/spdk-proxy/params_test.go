@@ -119,7 +119,7 @@ func TestParseParamsRefusesInvalidArguments(t *testing.T) {
 		{[]string{"=x"}, "name=value"},
 		{[]string{":=x"}, "name=value"},
 		{[]string{"txt=a"}, "m has no txt: did you mean text?"},
-		{[]string{"colour=a"}, "but text, whole"},
+		{[]string{"colour=a"}, "it has text, whole"},
 		{[]string{"whole=x"}, `whole must be a whole number, not "x"`},
 		{[]string{"whole=1.5"}, "must be a whole number"},
 		{[]string{"whole="}, "must be a whole number"},
