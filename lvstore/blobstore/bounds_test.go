@@ -138,7 +138,7 @@ func TestDescriptorsMayFillAPage(t *testing.T) {
 	assert.Len(t, list[0].data, room-5)
 	copy(p[16:], desc(flags, make([]byte, room-4))[:6])
 	_, err = p.descriptors()
-	require.ErrorContains(t, err, fmt.Sprintf("type 3 has %d bytes, %d are left", room-4, room-5))
+	require.ErrorContains(t, err, fmt.Sprintf("type 3 has %d bytes, but only %d are left", room-4, room-5))
 
 	p = page{}
 	copy(p[16:], append(desc(flags, bytes.Repeat([]byte{1}, room-10)), desc(xattr, nil)...))
