@@ -128,7 +128,7 @@ var codesOf = []struct {
 	{connect.ErrTimeout, codes.DeadlineExceeded},
 	{connect.ErrAmbiguous, codes.Internal},
 	{mount.ErrUnreadable, codes.Unavailable},
-	// Kinds of failed calls to a target.
+	// These are the kinds of failed calls to a target.
 	{spdkrpc.ErrCredentials, codes.Unauthenticated},
 	{spdkrpc.OutcomeUnknown, codes.Aborted},
 	{spdkrpc.Busy, codes.Aborted},

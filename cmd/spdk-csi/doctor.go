@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// Exit codes of doctor.
+// These are the exit codes of doctor.
 const (
 	exitFindings = 1
 	exitError    = 2

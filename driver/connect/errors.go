@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// Kinds of failure. Each error of this package wraps one of these kinds, and its text includes a
-// remedy.
+// These are the kinds of failure. Each error of this package wraps one of these kinds, and its text
+// includes a remedy.
 var (
 	// ErrInvalidExport means that the context map is invalid. A retry with the same context map
 	// cannot succeed.

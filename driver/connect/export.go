@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// Keys of the context map. The first seven keys are the same as in spdk-csi, so volumes created by
-// spdk-csi keep working.
+// These are keys of the context map. The first seven keys are the same as in spdk-csi, so volumes
+// created by spdk-csi keep working.
 const (
 	KeyTargetType = "targetType"
 	KeyTargetAddr = "targetAddr"
@@ -40,7 +40,7 @@ const (
 // Transport is the protocol that a node uses to reach an export.
 type Transport string
 
-// The transports. See [ParseExport] for their spellings in a context map.
+// These are the transports. See [ParseExport] for their spellings in a context map.
 const (
 	TCP   Transport = "tcp"
 	RDMA  Transport = "rdma"

@@ -15,7 +15,7 @@ import (
 // Specification, "Status Field"), such as 0x184.
 type nvmeStatus uint16
 
-// Statuses of the Fabrics Connect command (NVMe Base Specification, "Connect Response").
+// These are statuses of the Fabrics Connect command (NVMe Base Specification, "Connect Response").
 const (
 	statusSuccess      nvmeStatus = 0
 	statusInvalidParam nvmeStatus = 0x182

@@ -2,8 +2,8 @@ package export
 
 import "errors"
 
-// Kinds of failure. Each error of this package wraps one of these kinds or an error of spdkrpc, and
-// its text includes a remedy.
+// These are the kinds of failure. Each error of this package wraps one of these kinds or an error
+// of spdkrpc, and its text includes a remedy.
 var (
 	// ErrInUse means that another host is admitted to the volume, or connected to it.
 	ErrInUse = errors.New("in use")

@@ -18,15 +18,14 @@ import (
 // A Method selects how hosts authenticate. The empty Method means that hosts do not authenticate.
 type Method string
 
-// The methods. They are the values of the class parameter authentication, and of KeyMethod in
-// contexts.
+// These methods are the values of the class parameter authentication, and of KeyMethod in contexts.
 const (
 	None   Method = ""
 	DHCHAP Method = "dhchap" // NVMe over Fabrics: DH-HMAC-CHAP
 	CHAP   Method = "chap"   // iSCSI
 )
 
-// Keys of CSI's volume and publish contexts.
+// These are keys of CSI's volume and publish contexts.
 const (
 	// KeyMethod is the method that the node must use to authenticate. A node that does not receive
 	// the secret refuses to connect.
@@ -35,7 +34,7 @@ const (
 	KeyBoth = "authenticateTarget"
 )
 
-// Keys of a Kubernetes Secret.
+// These are keys of a Kubernetes Secret.
 const (
 	SecretDHCHAPKey      = "dhchap-key"      // authenticates the host
 	SecretDHCHAPCtrlKey  = "dhchap-ctrl-key" // authenticates the target; optional

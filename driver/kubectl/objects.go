@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Paths of the Kubernetes API.
+// These are paths of the Kubernetes API.
 const (
 	volumesPath     = "/api/v1/persistentvolumes"
 	attachmentsPath = "/apis/storage.k8s.io/v1/volumeattachments"

@@ -2,8 +2,8 @@ package luks
 
 import "errors"
 
-// Kinds of failure. Each error of this package wraps one of these kinds, and its text includes a
-// remedy.
+// These are the kinds of failure. Each error of this package wraps one of these kinds, and its text
+// includes a remedy.
 var (
 	// ErrInvalid means that the request is invalid, for example because a name is unusable or a
 	// device is too small.

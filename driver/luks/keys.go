@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// Keys of a Kubernetes Secret.
+// These are keys of a Kubernetes Secret.
 const (
 	// SecretPassphrase opens the volume. A new volume is encrypted with this passphrase.
 	SecretPassphrase = "encryption-passphrase"

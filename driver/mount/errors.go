@@ -2,8 +2,8 @@ package mount
 
 import "errors"
 
-// Kinds of failure. Each error of this package wraps one of these kinds, and its text includes a
-// remedy.
+// These are the kinds of failure. Each error of this package wraps one of these kinds, and its text
+// includes a remedy.
 var (
 	// ErrInvalid means that the request is invalid (unknown file system, forbidden mount flag, not
 	// a block device).

@@ -50,8 +50,8 @@ func (t Table) Paths() []string {
 // A Fault is a reason, found in the kernel's mount table or sysfs, why a mount is unusable.
 type Fault string
 
-// The faults. NoFault does not mean that the file system is usable; see [Mounter.Probe] and
-// [Mounter.Check].
+// These are the faults. NoFault does not mean that the file system is usable; see [Mounter.Probe]
+// and [Mounter.Check].
 const (
 	NoFault            Fault = ""
 	DeviceGone         Fault = "its device was removed"

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Kinds of failure. Other errors come from the controller and the connector.
+// These are the kinds of failure. Other errors come from the controller and the connector.
 var (
 	// ErrDiffers means that the copy's contents differ from the original's. The original is
 	// unchanged.

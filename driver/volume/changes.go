@@ -49,7 +49,7 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 	// Kubernetes authorizes callers for the namespace of the snapshot, but passes on any base
 	// snapshot. The base might belong to a volume in another namespace.
 	if base != "" && base != snapshot && (found[0].SourceUUID == "" || found[0].SourceUUID != found[1].SourceUUID) {
-		return Changes{}, fmt.Errorf("target %s: %w: no snapshot %s of the volume of snapshot %s: make a full backup", s.Name, ErrNotFound, base, snapshot)
+		return Changes{}, fmt.Errorf("target %s: %w: no snapshot %s of the same volume as snapshot %s: make a full backup", s.Name, ErrNotFound, base, snapshot)
 	}
 	size := found[0].SizeBytes
 	r, err := s.rpc.SpdkgateLvolChanges(ctx, p)

@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Kinds of failure. Each error of this package wraps one of these kinds or an error of spdkrpc, and
-// its text includes a remedy.
+// These are the kinds of failure. Each error of this package wraps one of these kinds or an error
+// of spdkrpc, and its text includes a remedy.
 var (
 	// ErrNotFound means that the target has no such volume or snapshot.
 	ErrNotFound = errors.New("not found")

@@ -77,7 +77,7 @@ func (s *Service) checkDepthIn(ctx context.Context, lvols []spdkrpc.LvolInfo, v 
 func (s *Service) checkDepth(ctx context.Context, v Volume) error {
 	for depth, at := 1, v; at.Base != ""; depth++ {
 		if depth >= maxDepth {
-			return fmt.Errorf("%w: %s has a chain of %d, and SPDK cannot load much longer chains: delete some snapshots, or copy the volume", ErrTooDeep, v, depth)
+			return fmt.Errorf("%w: %s has a chain of %d snapshots, and SPDK cannot load much longer chains: delete some snapshots, or copy the volume", ErrTooDeep, v, depth)
 		}
 		var err error
 		if at, err = s.lookUp(ctx, at.Store+"/"+at.Base); err != nil {

@@ -94,7 +94,7 @@ func TestDeleteFailsIfLvstoreIsUnloaded(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A volume still exists if SPDK cannot create its bdev.
+// A volume still exists even if SPDK cannot create its bdev.
 func TestDegradedVolumeIsPresent(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	ctx := context.WithoutCancel(t.Context())

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// Errors of a [Store].
+// These are the errors of a [Store].
 var (
 	// ErrUnknown means that the API server did not respond to a write before the context ended, or
 	// that the witness has changed again since the write. The change may have been stored, or may

@@ -329,7 +329,7 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 	})
 }
 
-// Releases write members differently, so objects are identified by name.
+// Releases write the parameters of calls differently, so objects are identified by name.
 func TestObjectsAreIdentifiedByNameAcrossReleases(t *testing.T) {
 	w := newWorld(t)
 	w.save()

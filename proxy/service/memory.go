@@ -39,8 +39,8 @@ func tuneMemory() {
 // password to the system. Go would keep this memory for minutes.
 const (
 	restCheck = 3 * time.Second
-	// restBelow is the number of bytes allocated per restCheck below which the proxy counts as
-	// idle. Probes and scrapes continue even when the proxy is idle.
+	// The proxy counts as idle if it allocates fewer than restBelow bytes during restCheck. Probes
+	// and scrapes continue even when the proxy is idle.
 	restBelow = 2 << 20
 )
 

@@ -84,7 +84,7 @@ func TestCredentialsNameTheCaller(t *testing.T) {
 	}
 }
 
-// Token files are renewed while calls are in progress, as kubelet does.
+// The client reads the token file again for each call, because kubelet renews tokens.
 func TestTokenFilesAreReread(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	h, err := seen(t, func(c *HTTPSConfig) { c.TokenFile = file })

@@ -8,9 +8,9 @@
 //
 // Each test binary is built only once. A binary contains all changes in the sample, and a variable
 // selects one of them. Tests of several packages run at the same time, but those of one package do
-// not. Nothing is written to the source tree: the go command gets the changed files
-// as an overlay. Read each survivor: either the change makes no difference to users, or a test is
-// missing. Without any change, the tests of each package must pass.
+// not. Nothing is written to the source tree: the go command gets the changed files as an overlay.
+// Examine each of these changes: either it makes no difference to users, or a test is missing.
+// Without any change, the tests of each package must pass.
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Values of the -over option.
+// These are the values of the option -over.
 const (
 	overPOST   = "post"
 	overStream = "stream"
