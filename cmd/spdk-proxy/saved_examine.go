@@ -82,6 +82,6 @@ func refuseExamination(folder *persist.Folder, name string) error {
 		}
 		what = strings.Join(chosen.disks, ", ")
 	}
-	return fmt.Errorf("%s makes SPDK examine %s, unlike %s: SPDK would load an lvstore that a host has written there since. "+
+	return fmt.Errorf("%s makes SPDK examine %s, unlike %s: SPDK would load an lvstore that a host has written there since that file was saved. "+
 		"If no host could write there, repeat the command with --examine", name, what, persist.Current)
 }

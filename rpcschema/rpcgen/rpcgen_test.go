@@ -164,7 +164,7 @@ func TestMistakesAreReported(t *testing.T) {
 	}
 }
 
-func TestGoNamesAreDerived(t *testing.T) {
+func TestGoNamesUseTheRightSpelling(t *testing.T) {
 	for in, want := range map[string]string{
 		"bdev_lvol_create": "BdevLvolCreate", "size_in_mib": "SizeInMiB", "nqn": "NQN", "rpc_get_methods": "RPCGetMethods",
 		"iscsi_create_target_node": "ISCSICreateTargetNode", "nvmf_subsystem_add_ns": "NVMfSubsystemAddNS", "eui64": "EUI64", "4k": "X4k", "r_mbytes_per_sec": "RMbytesPerSec",
