@@ -130,13 +130,10 @@ func (n *namespace) editedManifests() string {
 	return dir
 }
 
-// loopPatch lets the node plugin attach volumes as loop devices, and lets the controller write
-// Events about volumes sooner than by default. It is appended to kustomization.yaml.
+// loopPatch lets the node plugin attach volumes as loop devices. It is appended to
+// kustomization.yaml.
 const loopPatch = `
 patches:
-  - target: {kind: Deployment, name: spdkcsi-controller}
-    patch: |-
-      - {op: add, path: /spec/template/spec/containers/0/args/-, value: --volume-events=5s}
   - target: {kind: DaemonSet, name: spdkcsi-node}
     patch: |-
       - {op: add, path: /spec/template/spec/containers/0/args/-, value: --node-allow-loop}

@@ -119,6 +119,7 @@ func (d *driver) values() map[string]any {
 		"groupSnapshots":   true,
 		"snapshotMetadata": map[string]any{"enabled": true, "caCertificate": d.metadataCA},
 		"networkPolicy":    networkPolicy(),
+		"volumeEvents":     "5s", // tests wait for Events
 		"node": map[string]any{
 			"lifecycle":         true, // implies self-registration
 			"extraArgs":         []string{"--node-allow-loop"},
