@@ -94,8 +94,9 @@ func TestUsageCountsKeys(t *testing.T) {
 	assert.Empty(t, b.tenants(t, "admin", ""), "no tenants")
 }
 
-// The target's metrics report each tenant's usage to users without a tenant. They name only tenants
-// in the configuration. The proxy reads the lists for these metrics at most once per minute.
+// The target's metrics report each tenant's usage to users without a tenant. These metrics name
+// only tenants in the configuration. The proxy reads the lists for these metrics at most once per
+// minute.
 func TestMetricsReportTenantsUsage(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	b.readAnew()

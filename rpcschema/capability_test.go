@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestReleaseHasCapability(t *testing.T) {
+func TestLaterReleasesHaveTheCapability(t *testing.T) {
 	c := Capability{Release{24, 5}, "lib/a.c: 0123456789"}
 	for r, want := range map[Release]bool{{}: false, {23, 9}: false, {24, 1}: false, {24, 5}: true, {24, 9}: true, {25, 1}: true, Future: true} {
 		assert.Equal(t, want, r.Has(c), r)

@@ -61,7 +61,7 @@ func (i *iscsi) writeKeys(e Export) error {
 		for _, record := range records {
 			found = true
 			if err := i.changeRecord(folder, record, chapSettings(e.keys)); err != nil {
-				return fmt.Errorf("write the user and password into the record of iscsid: %w", err)
+				return fmt.Errorf("write the user and password into iscsid's record: %w", err)
 			}
 		}
 	}

@@ -46,8 +46,9 @@ func TestLostSnapshotReplyLeavesOneSnapshot(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Another controller takes a snapshot with the same name after this controller has looked for one.
-// The other controller's clock may be ahead, behind or equal.
+// If another controller takes a snapshot with the same name after this controller has looked for
+// one, both controllers return the same snapshot, no matter whether the other controller's clock is
+// ahead, behind or equal.
 func TestTwoControllersProduceOneSnapshot(t *testing.T) {
 	for name, second := range map[string]int64{"ahead": 60, "behind": -60, "equal": 0} {
 		t.Run(name, func(t *testing.T) {

@@ -68,7 +68,7 @@ func TestVolumeWithoutItsLvstoreIsInaccessible(t *testing.T) {
 
 // HealthEach agrees with Health, and reports missing volumes as well. It omits volumes with a wrong
 // handle.
-func TestHealthOfSeveralVolumes(t *testing.T) {
+func TestHealthOfSeveralVolumesIsReported(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	thin, missing := b.create(t, "thin", 4), uuid.NewString()
 	elsewhere, err := b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: "elsewhere", MinBytes: 4 * MiB})

@@ -78,7 +78,8 @@ func TestNewLvstoreDoesNotReplaceItsNamesake(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// The lvstore is unloaded while one of its volumes is being deleted.
+// If an lvstore is unloaded while one of its volumes is being deleted, the deletion fails, and the
+// volume still exists when the lvstore is loaded again.
 func TestDeleteFailsIfLvstoreIsUnloaded(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

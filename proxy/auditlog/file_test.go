@@ -211,7 +211,7 @@ func TestOpenFileRefusesUnsafeFiles(t *testing.T) {
 	assert.NoFileExists(t, at("else"))
 }
 
-func TestConcurrentWritesAndRotation(t *testing.T) {
+func TestConcurrentWritesSurviveRotation(t *testing.T) {
 	l := newLogFile(t, t.TempDir(), 1000, 1000)
 	var all sync.WaitGroup
 	for i := range 8 {

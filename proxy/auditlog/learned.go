@@ -120,7 +120,8 @@ func (u *Usage) WriteRoles(w io.Writer) error {
 	return err
 }
 
-// names lists users for a comment. It quotes names that are not a single word.
+// names lists users for a comment in the generated roles. It quotes names that are not a single
+// word.
 func names(users []string) string {
 	list := make([]string, len(users))
 	for i, user := range users {

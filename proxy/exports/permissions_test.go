@@ -132,7 +132,7 @@ func TestRefusalNamesTheTenantsAddresses(t *testing.T) {
 
 // Without an NQN in the request, a tenant's export gets one that the tenant may use, if its
 // configuration determines the prefix. The CSI driver's prefix is never used without being named.
-func TestNQNOfATenantsExport(t *testing.T) {
+func TestTenantsExportGetsAPermittedNQN(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.call("nvmf_create_transport", `{"trtype":"TCP"}`)
 	uuid := w.uuid("lvs0/v0")

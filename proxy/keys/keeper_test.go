@@ -42,7 +42,6 @@ func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
 	}
 }
 
-// Folder and Keeper behave in the same way.
 func TestBothKeyStoresBehaveTheSame(t *testing.T) {
 	for _, name := range []string{"directory", "keeper"} {
 		t.Run(name, func(t *testing.T) {

@@ -114,7 +114,8 @@ func TestChosenFileIsKeptWhenTheClockIsSetBack(t *testing.T) {
 	assert.Equal(t, []string{"nqn.old"}, w.knows(Current))
 }
 
-// If the replaced file cannot be read, it is unknown which file the target has loaded.
+// If the replaced file cannot be read, it is unknown which file the target has loaded, so the
+// chosen file is kept.
 func TestChosenFileIsKeptIfTheReplacedFileIsUnreadable(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))

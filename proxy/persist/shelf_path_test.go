@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
-// Only files in this directory, to which no other user can write, become the target's
+// Only files in the Folder's directory, to which no other user can write, become the target's
 // configuration.
 func TestOnlyFilesInTheDirectoryAreUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")

@@ -40,8 +40,8 @@ func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 	assert.Equal(t, []string{"cdab"}, *written)
 }
 
-// A response does not wait for another message to which SPDK has not responded yet, or which has
-// already received a response because SPDK's was too late.
+// A response does not wait for another message to which SPDK has not responded yet, or to which the
+// proxy itself has responded because SPDK's response was too late.
 func TestResponsesDoNotWaitForALateResponse(t *testing.T) {
 	o, written, add := outputs(t)
 	var alone, late, next expected

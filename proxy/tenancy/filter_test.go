@@ -104,7 +104,8 @@ func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 }
 
 // FuzzFilter generates results of every method in which the tenant's objects are mixed with others'
-// objects and with values that the schema does not describe. After filtering, no mark may remain.
+// objects and with values that the schema does not describe. Both contain a mark, which the filter
+// must remove.
 func FuzzFilter(f *testing.F) {
 	for seed := range uint64(400) {
 		f.Add(seed, seed*7919)

@@ -66,7 +66,7 @@ limited     up                  v26.05  -      -                   -         -  
 `
 
 // Servers that need attention come first, and the screen names the data that is missing.
-func TestFleetTable(t *testing.T) {
+func TestFleetTableBeginsWithServersThatNeedAttention(t *testing.T) {
 	f := fleetOf(t)
 	screen := Page{}.Fleet(f)
 	assert.Equal(t, strings.Fields(fleetScreen), strings.Fields(screen), screen)

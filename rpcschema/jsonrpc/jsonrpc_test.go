@@ -86,7 +86,7 @@ func TestDecodeRequestKeepsAllMembers(t *testing.T) {
 	assert.JSONEq(t, `{"n":18446744073709551615,"f":1e3,"l":[null,true,"x"],"o":{}}`, string(out))
 }
 
-func TestDecodeRequestIDs(t *testing.T) {
+func TestDecodeRequestPreservesIDs(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"method":"m","id":1}`: "1", `{"method":"m","id":"a\"b"}`: `"a\"b"`, `{"method":"m","id":null}`: "null",
 		`{"method":"m","id":1.50}`: "1.50", `{"method":"m","id":"<&>"}`: `"<&>"`,

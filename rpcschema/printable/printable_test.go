@@ -95,7 +95,7 @@ func TestWriterJoinsSplitCharacters(t *testing.T) {
 	}
 }
 
-func TestWriterKeepsJSON(t *testing.T) {
+func TestWriterPreservesJSONValues(t *testing.T) {
 	given := map[string]string{"na\u202eme": "a\u0085\u200f\\u202e\"\n\x00\u2066"}
 	text, err := json.MarshalIndent(given, "", "\t")
 	require.NoError(t, err)

@@ -239,8 +239,8 @@ func TestExportsOfOthersAreKept(t *testing.T) {
 	p.until(submits + `.disabled`)
 }
 
-// The page does not tell a tenant that there is no listener or host, because it does not see those
-// that an administrator has chosen outside the tenant's configuration.
+// The page does not tell a tenant that there is no listener or host, because the tenant does not
+// see listeners and hosts that an administrator has chosen outside the tenant's configuration.
 func TestTenantIsNotToldThatHiddenObjectsAreMissing(t *testing.T) {
 	w, nqn := exportTestbed(t), teamNQN+"web"
 	w.call(t, "nvmf_create_subsystem", object{"nqn": nqn, "serial_number": "web", "ana_reporting": true})

@@ -197,7 +197,7 @@ func TestPagesShowTheIOOfARealTarget(t *testing.T) {
 
 // The page withdraws an export from a host that is really connected only after its user has typed
 // the volume's name. The host's commands then fail, and the volume and other hosts' exports remain.
-// An export whose host has disconnected is withdrawn without that.
+// An export whose host has disconnected is withdrawn without this confirmation.
 func TestWithdrawFromRealHosts(t *testing.T) {
 	if !realtarget.Given() {
 		t.Skipf("set %s to the socket of an empty spdk_tgt", realtarget.Variable)

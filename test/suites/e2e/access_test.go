@@ -31,7 +31,7 @@ func TestReadWriteOnceVolumeMovesBetweenNodes(t *testing.T) {
 	n.admits("data", two)
 }
 
-func TestReadWriteOncePod(t *testing.T) {
+func TestReadWriteOncePodVolumeHasOnePodAtATime(t *testing.T) {
 	n := parallelNamespace(t, "a second pod on the same node waits while a pod has a ReadWriteOncePod volume, and gets it after that pod has ended")
 	node := env.cluster.Nodes[0].Name
 	n.apply(claimOf("data", "ReadWriteOncePod", "Filesystem", ""))

@@ -102,7 +102,7 @@ func (e *environment) upgrade(t *testing.T, values map[string]any) {
 	require.NoError(t, e.driver.chart(context.Background(), "upgrade", values))
 }
 
-func TestVolumeEvents(t *testing.T) {
+func TestDeletedVolumeIsReportedByOneEvent(t *testing.T) {
 	n := parallelNamespace(t, "a volume is deleted on its storage server: its claim gets one Event about this, although there are two controllers")
 	n.apply(claim("healthy", storageClass, "64Mi", ""))
 	n.apply(claim("lost", storageClass, "64Mi", ""))

@@ -18,7 +18,7 @@ func TestProgramIsNamedAfterItsPackage(t *testing.T) {
 	}
 }
 
-// Without these flags, `kubectl version` and the node's status report v0.0.0.
+// Without these linker flags, `kubectl version` and the node's status report v0.0.0.
 func TestFlagsSetTheVersion(t *testing.T) {
 	flags := tool{"kubelet", "k8s.io/kubernetes/cmd/kubelet", "v1.36.3"}.flags()
 	for _, want := range []string{"version.gitVersion=v1.36.3", "version.gitMajor=1", "version.gitMinor=36"} {

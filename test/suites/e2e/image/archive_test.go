@@ -15,8 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The archive contains the image's configuration, which in turn contains the layer's digest.
-func TestWriteImage(t *testing.T) {
+// The archive contains the image's configuration, which in turn contains the digest of the image's
+// layer.
+func TestWrittenImageIsConsistent(t *testing.T) {
 	dir := t.TempDir()
 	tree := filepath.Join(dir, "tree")
 	require.NoError(t, os.MkdirAll(filepath.Join(tree, "usr/bin"), 0o755))
