@@ -26,33 +26,23 @@ type disk interface {
 
 // disks opens replicas by path. Tests replace disks.
 type disks interface {
-	open(path string, write bool) (disk, error)
+	open(path string) (disk, error)
 	// number returns the number of a device without opening the device.
 	number(path string) (string, error)
 }
 
-type blockDevices struct{}
+// namespaces opens the block devices of NVMe namespaces.
+type namespaces struct{}
 
-// directDisk is a block device that is read and written with direct I/O, bypassing the page cache.
-type directDisk struct{ *os.File }
-
-func (blockDevices) open(path string, write bool) (disk, error) {
-	mode := os.O_RDONLY // no write access: udev probes a device that has been open for writing
-	if write {
-		mode = os.O_RDWR | unix.O_DSYNC
-	}
-	f, err := os.OpenFile(path, mode|unix.O_DIRECT, 0)
+func (namespaces) open(path string) (disk, error) {
+	d, err := openNamespace(path, kernelIoctl)
 	if err != nil {
 		return nil, err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return nil, errors.Join(fmt.Errorf("%s is not a block device", path), err, f.Close())
-	}
-	return directDisk{f}, nil
+	return d, nil
 }
 
-func (blockDevices) number(path string) (string, error) {
+func (namespaces) number(path string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return "", &os.PathError{Op: "stat", Path: path, Err: err}
@@ -66,28 +56,6 @@ func aligned(n int) []byte {
 	b := make([]byte, n+alignment)
 	skip := alignment - int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))%alignment)
 	return b[skip : skip+n : skip+n]
-}
-
-func (d directDisk) ReadAt(b []byte, at int64) (int, error) {
-	direct := aligned(len(b))
-	n, err := d.File.ReadAt(direct, at)
-	return copy(b, direct[:n]), err
-}
-
-func (d directDisk) WriteAt(b []byte, at int64) (int, error) {
-	direct := aligned(len(b))
-	copy(direct, b)
-	return d.File.WriteAt(direct, at)
-}
-
-func (d directDisk) size() (int64, error) { return d.Seek(0, io.SeekEnd) }
-
-func (d directDisk) number() (string, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)), nil
 }
 
 // iocb and ioEvent are structs of linux/aio_abi.h on a little-endian machine. Fields that are zero

@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"errors"
 	"strings"
 
 	"github.com/stretchr/testify/assert"
@@ -15,20 +14,12 @@ type memory struct {
 	uuid, dev string
 	gone      bool
 	failing   error                         // returned by reads
-	hanging   chan struct{}                 // opening the disk waits until this channel is closed; may be nil
 	parts     [HeadBytes / blankPart][]byte // nil: zeroes
 	length    int64
 	formatted string // how the log was formatted since a table last used it, clear or set
 }
 
-func (w *world) open(path string, write bool) (disk, error) {
-	d := w.disks[path]
-	if d.hanging != nil {
-		<-d.hanging
-		return nil, errors.New("the controller was deleted")
-	}
-	return opened{d, write}, w.request("open a disk")
-}
+func (w *world) open(path string) (disk, error) { return w.disks[path], w.request("open a disk") }
 
 func (w *world) number(path string) (string, error) {
 	return w.disks[path].dev, w.request("number of a disk")
@@ -52,17 +43,6 @@ func (d *memory) put(at int64, b ...byte) int {
 		*part = make([]byte, blankPart)
 	}
 	return copy((*part)[at%blankPart:], b)
-}
-
-// opened is an opened disk, which may be read-only.
-type opened struct {
-	*memory
-	write bool
-}
-
-func (o opened) WriteAt(b []byte, at int64) (int, error) {
-	assert.True(o.t, o.write, "the disk is not open for writing")
-	return o.memory.WriteAt(b, at)
 }
 
 func (d *memory) WriteAt(b []byte, at int64) (int, error) {

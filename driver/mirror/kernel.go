@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -62,12 +63,26 @@ type dmKernel struct {
 }
 
 func newDMKernel(dir string) dmKernel {
-	return dmKernel{dir, func(control *os.File, request uintptr, c *dmIoctl) error {
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, control.Fd(), request, uintptr(unsafe.Pointer(c))); errno != 0 {
-			return errno
-		}
-		return nil
+	return dmKernel{dir, func(control *os.File, request uintptr, c *dmIoctl) (err error) {
+		withoutSignals(func() { _, err = kernelIoctl(control, request, unsafe.Pointer(c)) })
+		return err
 	}}
+}
+
+// withoutSignals calls do while all signals to its thread are blocked, except SIGKILL. A signal
+// would end the kernel's wait in a suspend. The kernel does not undo an interrupted suspend of a
+// mirror, and the next suspend then waits forever (mirror_presuspend).
+func withoutSignals(do func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, before unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &before); err == nil {
+		defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) }()
+	}
+	do()
 }
 
 // The commands and flags of linux/dm-ioctl.h.
@@ -118,25 +133,20 @@ func (k dmKernel) call(command uintptr, name string, flags uint32, prepare func(
 	defer control.Close()
 	// _IOWR(DM_IOCTL, command, struct dm_ioctl)
 	request := uintptr(3<<30|0xfd<<8) | dmHeader<<16 | command
-	for {
-		c := &dmIoctl{version: [3]uint32{4, 0, 0}, dataSize: uint32(unsafe.Sizeof(dmIoctl{})), dataStart: uint32(dmHeader), flags: flags}
-		if copy(c.name[:len(c.name)-1], name) != len(name) {
-			return nil, fmt.Errorf("%w: the name %q is too long for a device", ErrInvalid, name)
-		}
-		if prepare != nil {
-			prepare(c)
-		}
-		err := k.ioctl(control, request, c)
-		switch {
-		case errors.Is(err, unix.EINTR): // a signal interrupted a suspend, which was then undone
-		case err != nil:
-			return nil, err
-		case c.flags&dmBufferFull != 0:
-			return nil, fmt.Errorf("the kernel's response about %s is longer than expected", name)
-		default:
-			return c, nil
-		}
+	c := &dmIoctl{version: [3]uint32{4, 0, 0}, dataSize: uint32(unsafe.Sizeof(dmIoctl{})), dataStart: uint32(dmHeader), flags: flags}
+	if copy(c.name[:len(c.name)-1], name) != len(name) {
+		return nil, fmt.Errorf("%w: the name %q is too long for a device", ErrInvalid, name)
 	}
+	if prepare != nil {
+		prepare(c)
+	}
+	if err := k.ioctl(control, request, c); err != nil {
+		return nil, err
+	}
+	if c.flags&dmBufferFull != 0 {
+		return nil, fmt.Errorf("the kernel's response about %s is longer than expected", name)
+	}
+	return c, nil
 }
 
 func (k dmKernel) check() error {

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,8 +71,7 @@ func TestQueuedReadCompletes(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Each call sends the request and the flags that linux/dm-ioctl.h defines, and sends them again
-// after a signal.
+// Each call sends the request and the flags that linux/dm-ioctl.h defines.
 func TestDeviceMapperRequestsMatchTheKernelABI(t *testing.T) {
 	k := newDMKernel(t.TempDir())
 	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "control"), nil, 0o600))
@@ -103,15 +105,34 @@ func TestDeviceMapperRequestsMatchTheKernelABI(t *testing.T) {
 		require.NoError(t, test.call(), name)
 		assert.Equal(t, []uintptr{test.request}, requests, name)
 		assert.Equal(t, test.flags, flags, name)
-		requests, fail = nil, []error{unix.EINTR}
-		require.NoError(t, test.call(), name)
-		assert.Len(t, requests, 2, name)
 		fail = []error{unix.EIO}
 		require.ErrorIs(t, test.call(), unix.EIO, name)
 	}
 	fail = []error{unix.ENXIO, unix.EBUSY}
 	require.NoError(t, k.remove("m0"), "it is already removed")
 	require.ErrorIs(t, k.remove("m0"), ErrBusy)
+}
+
+// A mirror cannot be suspended again after a signal has interrupted a suspend.
+func TestSignalsAreBlockedDuringSuspend(t *testing.T) {
+	blocked := func() uint64 {
+		text, err := os.ReadFile("/proc/thread-self/status")
+		require.NoError(t, err)
+		_, rest, _ := strings.Cut(string(text), "SigBlk:\t")
+		line, _, _ := strings.Cut(rest, "\n")
+		mask, err := strconv.ParseUint(line, 16, 64)
+		require.NoError(t, err)
+		return mask
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := blocked()
+	withoutSignals(func() {
+		for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGCHLD, unix.SIGURG} {
+			assert.NotZero(t, blocked()&(1<<(signal-1)), signal)
+		}
+	})
+	assert.Equal(t, before, blocked())
 }
 
 // newFakeKernel returns a kernel with these responses, one for each call.

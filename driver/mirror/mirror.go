@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
@@ -53,8 +52,6 @@ type Mirror struct {
 	Options
 	kernel kernel
 	disks  disks
-	// readTimeout limits a read of a replica's superblock.
-	readTimeout time.Duration
 
 	mu sync.Mutex
 	// stopped means that this process removed the mirror while no write was in flight. The stop may
@@ -80,9 +77,6 @@ type Status struct {
 	Synced, Regions uint64
 }
 
-// readTimeout is longer than any read on a busy server, and shorter than a step of the healer.
-const readTimeout = 15 * time.Second
-
 // idPattern matches volume ids that can be part of a device's name.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,79}$`)
 
@@ -98,7 +92,7 @@ func New(v Volume, o Options) (*Mirror, error) {
 	case o.Witness == nil || o.Find == nil || o.Release == nil:
 		return nil, fmt.Errorf("%w: options are missing", ErrInvalid)
 	}
-	m := &Mirror{volume: v, Options: o, kernel: newDMKernel("/dev/mapper"), disks: blockDevices{}, readTimeout: readTimeout}
+	m := &Mirror{volume: v, Options: o, kernel: newDMKernel("/dev/mapper"), disks: namespaces{}}
 	if m.Log == nil {
 		m.Log = slog.Default()
 	}
@@ -147,40 +141,25 @@ func (m *Mirror) look(ctx context.Context, set replica.Set) (view replica.View, 
 }
 
 // lookAt reads the superblock of a replica. A server that has just stopped responding still counts
-// as connected, and a read would wait until the server returns. After readTimeout, lookAt therefore
-// treats the replica as unreachable; the read ends later without any effect.
+// as connected until the read fails.
 func (m *Mirror) lookAt(ctx context.Context, id replica.ID) (replica.State, seen, error) {
-	type result struct {
-		state replica.State
-		seen  seen
-		err   error
-	}
-	done := make(chan result, 1)
 	path, err := m.pathOf(ctx, id)
-	switch {
-	case errors.Is(err, ErrUnreachable):
-		return replica.Unreachable, seen{}, nil
-	case err != nil:
+	if err != nil && !errors.Is(err, ErrUnreachable) {
 		return replica.Unreadable, seen{}, err
 	}
-	go func() {
-		state, seen, err := m.readReplica(path, id)
-		done <- result{state, seen, err}
-	}()
-	timer := time.NewTimer(m.readTimeout)
-	defer timer.Stop()
-	select {
-	case r := <-done:
-		return r.state, r.seen, r.err
-	case <-timer.C:
-		m.Log.WarnContext(ctx, "a replica does not respond to a read", "replica", id, "uuid", m.volume.UUIDs[id])
-	case <-ctx.Done():
+	var state replica.State
+	var there seen
+	if err == nil {
+		state, there, err = m.readReplica(path, id)
 	}
-	return replica.Unreachable, seen{}, nil
+	if errors.Is(err, ErrUnreachable) {
+		return replica.Unreachable, seen{}, nil
+	}
+	return state, there, err
 }
 
 func (m *Mirror) readReplica(path string, id replica.ID) (replica.State, seen, error) {
-	d, err := m.disks.open(path, false)
+	d, err := m.disks.open(path)
 	if err != nil {
 		return replica.Unreadable, seen{}, fmt.Errorf("replica %d: %w", id, err)
 	}
@@ -230,13 +209,13 @@ func (m *Mirror) pathOf(ctx context.Context, id replica.ID) (string, error) {
 	return path, nil
 }
 
-// openReplica opens a replica for writing.
+// openReplica opens a replica.
 func (m *Mirror) openReplica(ctx context.Context, id replica.ID) (disk, error) {
 	path, err := m.pathOf(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	d, err := m.disks.open(path, true)
+	d, err := m.disks.open(path)
 	if err != nil {
 		return nil, fmt.Errorf("replica %d: %w", id, err)
 	}

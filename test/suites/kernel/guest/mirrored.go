@@ -35,12 +35,17 @@ func (s *scenario) mirrored() (err error) {
 		v.legs = append(v.legs, &mirrorLeg{name: name})
 	}
 	v.found = [2]*mirrorLeg{v.legs[0], v.legs[1]}
-	v.step("create the replicas' devices", func(context.Context) (string, error) {
-		if err := modprobe("loop", "dm_mirror"); err != nil {
+	v.step("create the replicas' devices", func(ctx context.Context) (string, error) {
+		if err := modprobe("nvme-tcp", "dm_mirror"); err != nil {
 			return "", err
 		}
+		n, err := newNode(nodeID)
+		if err != nil {
+			return "", err
+		}
+		t := newNVMeTarget()
 		for _, l := range v.legs {
-			if err := l.create(); err != nil {
+			if err := l.create(ctx, t, n); err != nil {
 				return "", err
 			}
 		}

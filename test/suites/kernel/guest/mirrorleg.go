@@ -2,31 +2,41 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 
+	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/mirror"
 )
 
-// A mirrorLeg is a device on a file. The test can make the device fail.
+// A mirrorLeg is a device above an NVMe namespace on a file. The test can make the device fail.
 type mirrorLeg struct {
-	name, loop string
-	device     string
+	name, namespace string
+	device          string
 }
 
-func (l *mirrorLeg) file() string    { return "/tmp/replica-" + l.name }
-func (l *mirrorLeg) sectors() int64  { return (mirror.HeadBytes + mirroredBytes) / 512 }
-func (l *mirrorLeg) healthy() string { return fmt.Sprintf("0 %d linear %s 0", l.sectors(), l.loop) }
+func (l *mirrorLeg) file() string   { return "/tmp/replica-" + l.name }
+func (l *mirrorLeg) sectors() int64 { return (mirror.HeadBytes + mirroredBytes) / 512 }
+func (l *mirrorLeg) healthy() string {
+	return fmt.Sprintf("0 %d linear %s 0", l.sectors(), l.namespace)
+}
 
-func (l *mirrorLeg) create() error {
-	if err := errors.Join(os.WriteFile(l.file(), nil, 0o600), os.Truncate(l.file(), l.sectors()*512)); err != nil {
+func (l *mirrorLeg) create(ctx context.Context, t *nvmeTarget, n node) error {
+	m, err := t.make(ctx, "replica-"+l.name, l.sectors()*512, n.host)
+	if err != nil {
 		return err
 	}
-	var err error
-	if l.loop, err = run("losetup", "--find", "--show", l.file()); err != nil {
+	e, err := connect.ParseExport(m, nil)
+	if err != nil {
 		return err
 	}
+	d, err := n.Connect(ctx, e)
+	if err != nil {
+		return err
+	}
+	l.namespace = d.Path
 	if _, err := run("dmsetup", "create", "--noudevsync", "replica-"+l.name, "--table", l.healthy()); err != nil {
 		return err
 	}
