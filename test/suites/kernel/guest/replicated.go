@@ -312,7 +312,7 @@ func (v *replicatedVolume) await(is func(replica.Witness) bool) func(context.Con
 			select {
 			case <-time.After(200 * time.Millisecond):
 			case <-ctx.Done():
-				return "", fmt.Errorf("%w: the witness is %+v, %w; the plugin's log ends with %s", ctx.Err(), w, err, v.csi.lastLog())
+				return "", fmt.Errorf("%w: the witness is %+v, %w; the plugin's log ends with %s; it waits in\n%s", ctx.Err(), w, err, v.csi.lastLog(), stacks(v.csi.cmd.Process.Pid))
 			}
 		}
 	}

@@ -63,7 +63,10 @@ func (v *replicatedVolume) failures() {
 	}
 	for range rounds {
 		seed := rand.Uint64()
-		v.inCase("random failures", func() { v.randomRound(rand.New(rand.NewPCG(seed, 0))) })
+		v.inCase("random failures", func() {
+			v.step("begin a random sequence", func(context.Context) (string, error) { return fmt.Sprintf("seed %d", seed), nil })
+			v.randomRound(rand.New(rand.NewPCG(seed, 0)))
+		})
 	}
 }
 
