@@ -316,7 +316,12 @@ func (h *Healer) Unstage(ctx context.Context, described Volume) error {
 	}
 	defer release()
 	v.staged = false
-	if err := v.mirror.Stop(ctx); err != nil && !publicationIsOver(err) {
+	var all replica.Set // no one uses the device any more, so only a rebuild can wait for a server
+	for _, r := range v.Replicas {
+		all |= replica.SetOf(r.ID)
+	}
+	err = v.releasing(ctx, all, func() error { return v.mirror.Stop(ctx) })
+	if err != nil && !publicationIsOver(err) {
 		return err
 	}
 	for _, r := range v.Replicas {

@@ -31,6 +31,10 @@ type fake struct {
 	record  witness.Record
 	noAPI   bool
 	fail    map[string]error // by step
+	// During the next step that suspends the mirror, the server of this replica stops responding.
+	// The step waits until the replica's connections are ended.
+	hangs    string
+	released chan struct{}
 
 	mu    sync.Mutex // guards live and steps, which concurrent connections change
 	steps []string
@@ -95,6 +99,8 @@ func (f *fake) Paths(_ context.Context, e connect.Export) (connect.Paths, error)
 	if !f.connected(e) {
 		return connect.Paths{NoDevice: connect.ErrNotConnected}, nil
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return connect.Paths{All: []connect.Path{{Live: !f.down[e.NSUUID]}}, Device: connect.Device{Path: "/dev/" + e.NSUUID}}, nil
 }
 
@@ -126,7 +132,22 @@ func (f *fake) Disconnect(_ context.Context, e connect.Export) error {
 
 func (f *fake) Release(_ context.Context, e connect.Export) error {
 	f.setConnected(e, false)
-	return f.step("release " + e.NSUUID)
+	err := f.step("release " + e.NSUUID)
+	if e.NSUUID == f.hangs {
+		f.hangs = ""
+		close(f.released)
+	}
+	return err
+}
+
+// hang waits for the I/O of the replica that has just become silent, if any.
+func (f *fake) hang() {
+	if f.hangs != "" {
+		f.mu.Lock()
+		f.down[f.hangs] = true
+		f.mu.Unlock()
+		<-f.released
+	}
 }
 
 func (f *fake) Get(context.Context, string) (witness.Record, error) {
@@ -147,6 +168,7 @@ func (f *fake) Start(context.Context) (replica.Decision, error) {
 }
 
 func (f *fake) Stop(context.Context) error {
+	f.hang()
 	err := f.step("stop")
 	f.running = err != nil
 	return err
@@ -174,7 +196,10 @@ func (f *fake) Drop(ctx context.Context, id replica.ID) error {
 	return f.options.Release(ctx, []string{"uuid-a", "uuid-b"}[id])
 }
 
-func (f *fake) Retry(context.Context) error { return f.step("retry") }
+func (f *fake) Retry(context.Context) error {
+	f.hang()
+	return f.step("retry")
+}
 
 func (f *fake) Add(_ context.Context, id replica.ID) error {
 	if err := f.step("add"); err != nil {
@@ -185,6 +210,7 @@ func (f *fake) Add(_ context.Context, id replica.ID) error {
 }
 
 func (f *fake) Complete(context.Context) (bool, error) {
+	f.hang()
 	if err := f.step("complete"); err != nil || f.status.Synced < f.status.Regions {
 		return false, err
 	}

@@ -26,6 +26,8 @@ type observation struct {
 	live replica.Set
 	// lost contains the replicas that have been unresponsive for longer than the grace period.
 	lost replica.Set
+	// disconnected contains the replicas without any connection that the kernel would restore.
+	disconnected replica.Set
 	// retried means that the writes were repeated recently.
 	retried bool
 }
@@ -41,6 +43,8 @@ func next(o observation) (step, replica.ID) {
 	switch gone := legs & o.lost; {
 	case gone != 0 && mayDrop(gone):
 		return drop, gone.IDs()[0]
+	case gone&o.disconnected != 0: // the healer ended its connections, and the other server was lost before the replica was dropped
+		return reconnect, (gone & o.disconnected).IDs()[0]
 	case gone != 0:
 		return nothing, 0 // all writes wait for a server
 	}

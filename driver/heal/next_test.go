@@ -24,6 +24,7 @@ func TestNextStepDependsOnObservation(t *testing.T) {
 		"B is lost":                             {observation{Status: pair, live: setA, lost: setB}, drop, 1},
 		"A is lost":                             {observation{Status: pair, live: setB, lost: setA}, drop, 0},
 		"both are lost":                         {observation{Status: pair, lost: both}, nothing, 0},
+		"both are lost, B is not connected":     {observation{Status: pair, lost: both, disconnected: setB}, reconnect, 1},
 		"B is lost, A is away":                  {observation{Status: pair, lost: setB}, nothing, 0},
 		"B is lost and failed":                  {observation{Status: failing(pair, setB), live: setA, lost: setB}, drop, 1},
 		"B failed":                              {observation{Status: failing(pair, setB), live: both}, retry, 0},

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/mirror"
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
@@ -168,7 +169,7 @@ func (v *volume) round(ctx context.Context) (State, step, error) {
 	if what == nothing && o.lost|o.Failed != 0 {
 		state.Problem = fmt.Sprintf("writes are waiting for a server: replicas %v do not respond, and I/O to %v failed", o.lost.IDs(), o.Failed.IDs())
 	}
-	if err = v.do(ctx, what, id); err == nil && what != nothing {
+	if err = v.do(ctx, what, id, o); err == nil && what != nothing {
 		state.Waiting = false
 	}
 	return state, what, err
@@ -194,6 +195,8 @@ func (v *volume) observe(ctx context.Context) (o observation) {
 			continue
 		case errors.Is(err, errUnknown): // that proves nothing
 			continue
+		case errors.Is(err, connect.ErrNotConnected):
+			o.disconnected |= replica.SetOf(r.ID)
 		}
 		since, known := v.lostSince[r.ID]
 		if !known {
@@ -207,18 +210,20 @@ func (v *volume) observe(ctx context.Context) (o observation) {
 	return o
 }
 
-func (v *volume) do(ctx context.Context, what step, id replica.ID) error {
+func (v *volume) do(ctx context.Context, what step, id replica.ID, o observation) error {
 	switch what {
 	case drop:
 		return v.mirror.Drop(ctx, id)
 	case retry:
 		v.retriedAt = v.Now()
-		return v.mirror.Retry(ctx)
+		return v.releasing(ctx, dispensable(o.Status), func() error { return v.mirror.Retry(ctx) })
 	case add:
 		return v.mirror.Add(ctx, id)
 	case complete:
-		_, err := v.mirror.Complete(ctx)
-		return err
+		return v.releasing(ctx, dispensable(o.Status), func() error {
+			_, err := v.mirror.Complete(ctx)
+			return err
+		})
 	case reconnect:
 		for _, r := range v.Replicas {
 			if r.ID == id {
