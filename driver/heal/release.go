@@ -21,9 +21,9 @@ func dispensable(s mirror.Status) replica.Set {
 }
 
 // releasing calls do, which suspends or removes the mirror, and therefore waits for the I/O of all
-// replicas. If the server of a dispensable replica is lost meanwhile, and the other server responds,
-// releasing ends the connections of that replica. The mirror holds the writes that then fail, do
-// ends, and the next round drops the replica.
+// replicas. If the server of a dispensable replica is lost meanwhile, and the other server
+// responds, releasing ends the connections of that replica. The mirror holds the writes that then
+// fail, do ends, and the next round drops the replica.
 func (v *volume) releasing(ctx context.Context, set replica.Set, do func() error) error {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {

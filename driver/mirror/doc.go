@@ -11,8 +11,9 @@
 // process remains that could load a table after the next plugin process has decided otherwise.
 //
 // Each operation can be repeated after an error or after a restart of the plugin, and then
-// continues where the previous attempt ended. An operation can block in the kernel while a replica
-// does not respond.
+// continues where the previous attempt ended. The package reads and writes superblocks and logs
+// with NVMe commands, which end when a server stops responding. Changing a table can still block in
+// the kernel, until all I/O to the mirror's replicas has ended.
 //
 // A volume has a third replica while one of its replicas is being replaced. The package refuses
 // such volumes, because they would need a mirror of mirrors.

@@ -13,8 +13,8 @@ import (
 )
 
 // namespaceDisk is the block device of an NVMe namespace. It reads and writes the namespace with
-// NVMe commands, which the kernel never repeats: while no path is live, a command fails at once, and
-// a command in flight fails when its connection is lost or after commandTimeout. In contrast,
+// NVMe commands, which the kernel never repeats: while no path is live, a command fails at once,
+// and a command in flight fails when its connection is lost or after commandTimeout. In contrast,
 // read(2) and write(2) would wait until the server returns.
 //
 // A failed write may still have been executed, or be executed later.
@@ -27,7 +27,7 @@ type namespaceDisk struct {
 	maxBytes int
 }
 
-// ioctl calls the kernel. It returns the ioctl's result, which may be the status of an NVMe command.
+// ioctl calls the kernel. It returns the result, which may be the status of an NVMe command.
 type ioctl func(f *os.File, request uintptr, arg unsafe.Pointer) (uintptr, error)
 
 func kernelIoctl(f *os.File, request uintptr, arg unsafe.Pointer) (uintptr, error) {
