@@ -94,14 +94,14 @@ func OpenFolder(dir string) (*Folder, error) {
 		return nil, fmt.Errorf("the directory for keys: %s is not an absolute path, as SPDK requires", dir)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("the directory for keys: %w", err)
+		return nil, fmt.Errorf("create the directory for keys: %w", err)
 	}
 	if err := CheckFolder(dir); err != nil {
 		return nil, err
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return nil, fmt.Errorf("the directory for keys: %w", err)
+		return nil, fmt.Errorf("read the owner of the directory for keys: %w", err)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
 		return nil, fmt.Errorf("the directory for keys: %s does not belong to user %d, whose files spdk_tgt accepts: chown it", dir, os.Geteuid())

@@ -65,7 +65,8 @@ func (m *Metrics) Denied(by Denial) { m.denied[by].Inc() }
 // LoginFailed counts a request that could not be authenticated.
 func (m *Metrics) LoginFailed(why LoginFailure) { m.logins[why].Inc() }
 
-// Translated counts a renamed parameter. The names come from the schema.
+// Translated counts a call's parameter that the proxy has renamed for the target's release. The
+// names come from the schema.
 func (m *Metrics) Translated(user, method, from, to string) {
 	m.mu.RLock()
 	defer m.mu.RUnlock() // no concurrent reload may delete this user's series

@@ -157,7 +157,7 @@ func (q *Quiescer) undo(t *Target, volumes []*volume, taken []Taken, errs []erro
 		g.Go(func() error {
 			failed[i] = t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: taken[i].UUID})
 			if failed[i] != nil {
-				q.opts.Log.Error("cannot delete a snapshot after another one of the same call failed", "snapshot", v.alias(), "error", failed[i])
+				q.opts.Log.Error("cannot delete a snapshot after another snapshot of the same call failed", "snapshot", v.alias(), "error", failed[i])
 			}
 			return nil
 		})

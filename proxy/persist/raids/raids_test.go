@@ -37,6 +37,8 @@ func TestRAIDsAreListed(t *testing.T) {
 	assert.NotContains(t, err.Error(), "secret")
 }
 
+// If a RAID has fewer disks than its level requires, placeholder names are added to its list of
+// disks.
 func TestIncompleteRAIDsArePadded(t *testing.T) {
 	for given, want := range map[string]string{
 		`{"method":"bdev_raid_create","params":{"base_bdevs":["d0"],"name":"r","raid_level":"raid1"}}`:       `{"method":"bdev_raid_create","params":{"base_bdevs":["d0","removed_base_bdev_1"],"name":"r","raid_level":"raid1"}}`,

@@ -133,7 +133,7 @@ func (f *File) changed() {
 	}
 	f.mu.Unlock()
 	if err := f.write(c); err != nil {
-		f.log.Error("cannot store which tenants own which subsystems; after a restart of the proxy, subsystems whose volumes were deleted do not count in quotas, and their tenants cannot delete them", "error", err)
+		f.log.Error("cannot store which tenants own which subsystems; after a restart of the proxy, subsystems whose volumes were deleted do not count against quotas, and their tenants cannot delete them", "error", err)
 		return
 	}
 	f.written = latest

@@ -45,8 +45,8 @@ func startRelay(t *testing.T, path, target string) *relay {
 	return r
 }
 
-// watch sets the hook, which is called at each moment, but never concurrently. If the hook returns
-// true, the call or its response is dropped and the connection is closed.
+// watch sets the hook, which is called at both moments of each call, but never concurrently. If the
+// hook returns true, the call or its response is dropped and the connection is closed.
 func (r *relay) watch(hook func(moment, method string, params json.RawMessage) (lost bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
