@@ -117,8 +117,8 @@ func TestOutageIsCountedOnANode(t *testing.T) {
 	assert.Equal(t, 1, s.lines("reachable again", "target=t0", "failures=50"))
 }
 
-// The text of an event contains only the target and the cause, unless something else determines the
-// gRPC code.
+// If a call fails because a target is down, the text of its event contains only the target and the
+// cause. If another error determines the call's gRPC code, the text contains that error.
 func TestEventNamesTargetAndCause(t *testing.T) {
 	const want = "target t0: unreachable: connection refused (t0): check that the target's rpcURL is right, and that the proxy and spdk_tgt run there"
 	assert.ErrorContains(t, Status(down("t0")), "desc = "+want)

@@ -134,8 +134,8 @@ func targetDown(err error) bool {
 	return errors.As(err, &answer) && answer.Code == jsonrpc.CodeUnreachable && !errors.As(err, &network)
 }
 
-// historyAge is the maximum age of the percentiles on the screen. The proxy updates them once a
-// minute.
+// historyAge is the time after which top requests the percentiles again. The proxy computes new
+// percentiles once a minute.
 const historyAge = 20 * time.Second
 
 // An ioHistory is the last result of spdkgate_get_io_history.

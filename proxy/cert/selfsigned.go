@@ -87,13 +87,13 @@ func generateInto(dir, certFile, keyFile, listen string) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("keep the self-signed certificate: %w", err)
+		return fmt.Errorf("create the directory of the self-signed certificate: %w", err)
 	}
 	if err := os.WriteFile(keyFile, keyPEM, 0o600); err != nil {
-		return fmt.Errorf("keep the self-signed certificate's key: %w", err)
+		return fmt.Errorf("write the self-signed certificate's key: %w", err)
 	}
 	if err := os.WriteFile(certFile, certPEM, 0o644); err != nil {
-		return fmt.Errorf("keep the self-signed certificate: %w", err)
+		return fmt.Errorf("write the self-signed certificate: %w", err)
 	}
 	return nil
 }

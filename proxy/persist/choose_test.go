@@ -106,7 +106,7 @@ func TestChosenFileIsKeptWhenTheClockIsSetBack(t *testing.T) {
 	w.target.restart(processAt(time.Now().Add(time.Hour)), populated())
 	w.save()
 	former := w.aside(asideReplaced)
-	for range 2 { // a second choice does not change this
+	for range 2 { // the result is the same if the file is chosen twice
 		require.NoError(t, w.folder.Use(former))
 	}
 	w.target.set("nvmf", transportCall, subsystemCall("nqn.new"))
