@@ -38,7 +38,7 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	w.serve()
 	assert.Equal(t, new(true), w.examines())
 	w.populate()
-	w.call("bdev_passthru_delete", p{"name": "pt0"}, nil) // it is on top of a volume
+	w.call("bdev_passthru_delete", p{"name": "pt0"}, nil) // a restart would not restore it, because it is on top of a volume
 	w.awaitSaved()
 	before := w.state()
 	// A host could have written the lvstore nested to its volume.
