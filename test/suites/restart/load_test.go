@@ -1,6 +1,7 @@
 package restart
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/controller"
+	"github.com/spdkgate/spdkgate/driver/doctor"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -23,8 +25,10 @@ import (
 
 // Several clients make random calls at the same time, each for its own volumes and nodes. The
 // target is killed at random times, and starts from the saved file. Clients repeat each call until
-// it succeeds, as Kubernetes does. After each round, the target is killed once more, and must have
-// exactly the volumes, snapshots, exports and fenced nodes of the successful calls.
+// it succeeds, as Kubernetes does. Meanwhile, leftovers are repaired as by `spdk-csi doctor --fix`,
+// but without the pause in which calls in flight end. After each round, the target is killed once
+// more, and must have exactly the volumes, snapshots, exports and fenced nodes of the successful
+// calls.
 func TestRandomOperationsSurviveTargetDeaths(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -45,6 +49,7 @@ func TestRandomOperationsSurviveTargetDeaths(t *testing.T) {
 				})
 			}
 			random, kills := rand.New(rand.NewPCG(seed, clients)), 0
+			repaired := 0
 			for round := range rounds {
 				done := make(chan struct{})
 				var working sync.WaitGroup
@@ -59,6 +64,12 @@ func TestRandomOperationsSurviveTargetDeaths(t *testing.T) {
 					})
 				}
 				go func() { working.Wait(); close(done) }()
+				var repairing sync.WaitGroup
+				repairing.Go(func() {
+					for !ended(done, 20*time.Millisecond) {
+						repaired += d.repair()
+					}
+				})
 				for working := true; working; {
 					// A slow target that is killed too soon would never complete a call.
 					for wanted := succeeded.Load() + random.Int64N(20); working && succeeded.Load() < wanted; {
@@ -70,6 +81,7 @@ func TestRandomOperationsSurviveTargetDeaths(t *testing.T) {
 						kills++
 					}
 				}
+				repairing.Wait()
 				require.False(t, t.Failed())
 				d.kill()
 				d.again()
@@ -81,11 +93,32 @@ func TestRandomOperationsSurviveTargetDeaths(t *testing.T) {
 				}
 				c.clear()
 			}
-			t.Logf("%d calls succeeded, and the target was killed %d times", succeeded.Load(), kills+rounds)
+			t.Logf("%d calls succeeded, %d leftovers were repaired meanwhile, and the target was killed %d times", succeeded.Load(), repaired, kills+rounds)
 			assert.Equal(t, before, d.everything())
 			assert.Empty(t, d.status().Missing)
 		})
 	}
+}
+
+// repair repairs the leftovers on the target, and returns how many it has repaired.
+func (d *driverTestbed) repair() (repaired int) {
+	ctx, cancel := context.WithTimeout(d.t.Context(), long)
+	defer cancel()
+	targets, err := d.DoctorTargets()
+	if err != nil {
+		return 0
+	}
+	atOnce := func(context.Context) error { return nil }
+	found, err := doctor.Examination{Targets: targets, Hosts: controller.HostOf, Timeout: long, Wait: atOnce}.Run(ctx)
+	if err != nil {
+		return 0
+	}
+	for _, f := range found {
+		if f.Repair != "" && f.Apply(ctx) == nil {
+			repaired++
+		}
+	}
+	return repaired
 }
 
 // ended waits, and reports whether done is closed.
