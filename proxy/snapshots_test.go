@@ -296,7 +296,7 @@ func TestDeletionsByTheProxyDoNotOverlapListings(t *testing.T) {
 			}
 			done := make(chan string, 1)
 			go func() { done <- b.post(c.call).body }()
-			require.Eventually(t, func() bool { return position("nvmf_subsystem_add_ns") >= 0 }, 10*time.Second, time.Millisecond, "the volume is frozen, and the deletion is next")
+			require.Eventually(t, func() bool { return position("nvmf_subsystem_add_ns") >= 0 }, time.Minute, time.Millisecond, "the volume is frozen, and the deletion is next")
 			b.call(t, "bdev_lvol_get_lvols", "{}")
 			<-done
 			require.NotEqual(t, -1, position(deleteMethod))

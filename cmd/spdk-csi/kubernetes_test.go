@@ -51,7 +51,7 @@ func kubeletAt(t *testing.T, socket string) registerapi.RegistrationClient {
 	require.Eventually(t, func() bool {
 		c, err := net.Dial("unix", socket)
 		return err == nil && c.Close() == nil
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
@@ -110,7 +110,7 @@ func TestNodeStartsWithoutKubernetesAccess(t *testing.T) {
 	stop, ended := nodePlugin(t, dir, &log, "--startup-taint=csi.spdk.io/agent-not-ready", "--topology=a=b", "--topology-labels=a,topology.kubernetes.io/zone")
 	require.Eventually(t, func() bool {
 		return strings.Contains(log.String(), "serving CSI") && strings.Contains(log.String(), "startup taint is not removed")
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	assert.Equal(t, 1, strings.Count(log.String(), "topology.kubernetes.io/zone"), log.String())
 	stop()
 	require.NoError(t, <-ended)

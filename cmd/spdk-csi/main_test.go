@@ -92,7 +92,7 @@ func TestDriverServesUntilItIsStopped(t *testing.T) {
 			return false
 		}
 		return c.Close() == nil
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.Error(t, execute(t.Context(), "--node", "--nodeid=node-1", "--endpoint=unix://"+socket), "another process listens on the socket")
 	stop()
 	require.NoError(t, <-ended)

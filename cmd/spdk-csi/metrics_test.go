@@ -39,7 +39,7 @@ func TestMetricsCountCalls(t *testing.T) {
 		ended <- cmd.ExecuteContext(ctx)
 	}()
 	announced := regexp.MustCompile(`serving metrics" address=(\S+)`)
-	require.Eventually(t, func() bool { return announced.MatchString(logs.String()) }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return announced.MatchString(logs.String()) }, time.Minute, 5*time.Millisecond)
 
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)

@@ -38,7 +38,7 @@ func TestNodeMonitorsItsVolumesByDefault(t *testing.T) {
 				ended <- cmd.ExecuteContext(ctx)
 			}()
 			announced := regexp.MustCompile(`serving metrics" address=(\S+)`)
-			require.Eventually(t, func() bool { return announced.MatchString(logs.String()) }, 10*time.Second, 5*time.Millisecond)
+			require.Eventually(t, func() bool { return announced.MatchString(logs.String()) }, time.Minute, 5*time.Millisecond)
 			conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 			require.NoError(t, err)
 			defer func() { _ = conn.Close() }()
@@ -62,7 +62,7 @@ func TestNodeMonitorsItsVolumesByDefault(t *testing.T) {
 				return strings.Contains(string(text), "spdk_csi_node_last_check_timestamp_seconds")
 			}
 			if watches {
-				require.Eventually(t, checked, 10*time.Second, 5*time.Millisecond)
+				require.Eventually(t, checked, time.Minute, 5*time.Millisecond)
 			} else {
 				assert.False(t, checked())
 			}

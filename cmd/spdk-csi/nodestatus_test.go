@@ -39,7 +39,7 @@ func TestNodeStatusPrintsFindings(t *testing.T) {
 		ended <- cmd.ExecuteContext(ctx)
 	}()
 	path := filepath.Join(dir, statusFile)
-	require.Eventually(t, func() bool { _, err := os.Stat(path); return err == nil }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(path); return err == nil }, time.Minute, 5*time.Millisecond)
 	s, err = read()
 	require.NoError(t, err)
 	assert.Empty(t, s.Problem)

@@ -170,7 +170,7 @@ func TestNodeHealsReplicatedVolumes(t *testing.T) {
 	waits := func() bool {
 		return strings.Contains(log.String(), "a replicated volume is waiting") && strings.Contains(log.String(), "its mirror is not running")
 	}
-	require.Eventually(t, waits, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, waits, time.Minute, 10*time.Millisecond)
 	address := regexp.MustCompile(`serving metrics" address=(\S+)`).FindStringSubmatch(log.String())[1]
 	resp, err := http.Get("http://" + address + "/metrics")
 	require.NoError(t, err)

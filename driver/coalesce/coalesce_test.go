@@ -173,5 +173,5 @@ func awaitIdle(t *testing.T, g *Group) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return len(g.keys) == 0
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }

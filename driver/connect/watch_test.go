@@ -118,7 +118,7 @@ func TestHangingReadsAreNotRepeated(t *testing.T) {
 	require.Eventually(t, func() bool {
 		p, err := c.Paths(t.Context(), export1)
 		return err == nil && p.Device.UUID == uuid1
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // restores makes the kernel connect, with a namespace behind the new controllers.

@@ -377,7 +377,7 @@ func TestMonitorChecksPeriodically(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { m.Run(ctx); close(ended) }()
-	require.Eventually(t, func() bool { return len(m.States()) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(m.States()) == 1 }, time.Minute, time.Millisecond)
 	cancel()
 	<-ended
 

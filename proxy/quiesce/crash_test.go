@@ -30,7 +30,7 @@ import (
 // settled waits until the watchdog has thawed all volumes.
 func (b *bench) settled(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool { return b.q.Recover(context.Background()) == 0 && len(b.entries()) == 0 }, 10*time.Second, 5*time.Millisecond, b.log.String())
+	require.Eventually(t, func() bool { return b.q.Recover(context.Background()) == 0 && len(b.entries()) == 0 }, time.Minute, 5*time.Millisecond, b.log.String())
 }
 
 // Whichever call of an operation fails, and however it fails, the states of the paths are restored,
@@ -283,7 +283,7 @@ func TestRunningOperationsAreNotRecovered(t *testing.T) {
 	go func() { _, err := b.take(want("v0", "s0")); done <- err }()
 	require.Eventually(t, func() bool {
 		return len(b.entries()) == 1 && b.states("v0")["4420/1"] == inaccessible && b.states("v0")["4421/1"] == inaccessible
-	}, 5*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	other := b.quiescer(b.target.Socket())
 	assert.Zero(t, other.Recover(t.Context()))
 	assert.Equal(t, inaccessible, b.states("v0")["4420/1"])
@@ -350,7 +350,7 @@ func TestWatchdogThaws(t *testing.T) {
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 2, Do: spdktest.Close})
 	_, err := b.take(want("v0", "s0"))
 	require.NoError(t, err, "the snapshot was taken")
-	require.Eventually(t, func() bool { return len(b.entries()) == 0 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.entries()) == 0 }, time.Minute, 5*time.Millisecond)
 	assert.Equal(t, asExported, b.states("v0"))
-	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.recovered == 1 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.recovered == 1 }, time.Minute, 5*time.Millisecond)
 }

@@ -50,7 +50,7 @@ func TestWaitingForLocksDoesNotOccupyASlot(t *testing.T) {
 			b.q.gate.mu.Lock()
 			defer b.q.gate.mu.Unlock()
 			return len(b.q.gate.queue) > 0
-		}, 5*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 		_, err = b.take(want("v1", "s1"))
 		require.NoError(t, err, "the only slot is free")
 		unlock()
@@ -75,7 +75,7 @@ func TestRestartWhileWaitingForLocksFailsTheOperation(t *testing.T) {
 		b.q.gate.mu.Lock()
 		defer b.q.gate.mu.Unlock()
 		return len(b.q.gate.queue) > 0
-	}, 5*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	b.target.Crash()
 	require.NoError(t, b.target.Restart())
 	unlock()

@@ -41,7 +41,7 @@ func start(t *testing.T, opts Options) *bench {
 func (b *bench) restart() {
 	b.Helper()
 	require.NoError(b, b.target.Restart())
-	require.Eventually(b, func() bool { return b.call("spdk_get_version", nil, nil) == nil }, 20*time.Second, time.Millisecond)
+	require.Eventually(b, func() bool { return b.call("spdk_get_version", nil, nil) == nil }, time.Minute, time.Millisecond)
 }
 
 func (b *bench) call(method string, params, result any) error {
