@@ -12,8 +12,8 @@ import (
 )
 
 // Listen listens on a CSI endpoint: unix:///path, unix:/path, /path, or unix://path, which means
-// /path as in spdk-csi. It replaces a socket left behind by a dead process, but not a socket on
-// which another process is listening.
+// /path as in SPDK's spdk-csi. It replaces a socket left behind by a dead process, but not a socket
+// on which another process is listening.
 func Listen(endpoint string) (net.Listener, error) {
 	p, err := SocketPath(endpoint)
 	if err != nil {

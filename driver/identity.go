@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// DefaultName is the driver's default name, which is the same as spdk-csi's.
+// DefaultName is the driver's default name, which is also that of SPDK's spdk-csi.
 const DefaultName = "csi.spdk.io"
 
 // Identity implements the CSI identity service.

@@ -88,8 +88,8 @@ func TestCinderWorksAsATenant(t *testing.T) {
 	assert.Contains(t, call("nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign2","allow_any_host":true}`), "tenant")
 }
 
-// asSPDKCSI reads a response like rpcClient.call in spdk-csi: it ignores the body if the status is
-// 400 or higher, requires equal numbers as ids, and distinguishes errors by their text.
+// asSPDKCSI reads a response like rpcClient.call in SPDK's spdk-csi: it ignores the body if the
+// status is 400 or higher, requires equal numbers as ids, and distinguishes errors by their text.
 func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		return fmt.Sprintf("HTTP error code: %d", status)

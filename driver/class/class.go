@@ -153,8 +153,8 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 // Errors wrap [ErrParameter].
 func CheckSnapshot(snapshot map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(snapshot)) {
-		// Ignore fsType, which spdk-csi's sample class sets although it has no meaning for a
-		// snapshot.
+		// Ignore fsType, which the sample class of SPDK's spdk-csi sets although it has no meaning
+		// for a snapshot.
 		if key != "fsType" && !strings.HasPrefix(key, sidecarPrefix) {
 			return fmt.Errorf("%w: VolumeSnapshotClass parameter %q is unknown: use only csi.storage.k8s.io/snapshotter-secret-name and -namespace", ErrParameter, key)
 		}

@@ -138,7 +138,7 @@ var parameters = []Parameter{
 // Reference returns all parameters of a StorageClass, for the manual.
 func Reference() []Parameter { return slices.Clone(parameters) }
 
-// find returns the parameter with this name, which may be in the spelling of spdk-csi.
+// find returns the parameter with this name, which may be in the spelling of SPDK's spdk-csi.
 func find(name string) (Parameter, bool) {
 	if name == "fstype" {
 		name = "fsType"

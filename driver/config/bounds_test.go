@@ -90,6 +90,6 @@ func TestCredentialsComeFromTheCallOrTheFile(t *testing.T) {
 		assert.Equal(t, c.class != "", strings.Contains(err.Error(), "in the class"), name)
 	}
 	tokens, err := Credentials(map[string]string{SecretKey: `{"RPCTOKENS": [{"Name": "a", "Token": "t"}]}`}, "", "")
-	require.NoError(t, err, "spdk-csi accepts any case")
+	require.NoError(t, err, "SPDK's spdk-csi accepts any case")
 	assert.Equal(t, "t", tokens["a"].Token)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Path and CredentialsDir are the locations of the controller's files, as in spdk-csi. The
+// Path and CredentialsDir are the locations of the controller's files, as in SPDK's spdk-csi. The
 // environment variables PathEnv and CredentialsEnv override the paths.
 const (
 	PathEnv        = "SPDKCSI_CONFIG"
@@ -105,8 +105,8 @@ func Load() (*Config, error) {
 	return c, nil
 }
 
-// Parse reads config.json strictly. Like spdk-csi, it ignores the case of keys, because files
-// written for spdk-csi must keep working.
+// Parse reads config.json strictly. Like SPDK's spdk-csi, it ignores the case of keys, because
+// files written for SPDK's spdk-csi must keep working.
 func Parse(text []byte) (*Config, error) {
 	var c Config
 	err := json.Unmarshal(bytes.TrimSpace(text), &c, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))

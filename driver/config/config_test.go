@@ -12,7 +12,7 @@ import (
 )
 
 func TestConfigIsParsed(t *testing.T) {
-	// spdk-csi writes this key in lower case in its example, and capitalized in its Go code.
+	// SPDK's spdk-csi writes this key in lower case in its example, and capitalized in its Go code.
 	for _, nodes := range []string{"nodes", "Nodes"} {
 		c, err := Parse([]byte(`{"` + nodes + `": [{"name": "localhost", "rpcURL": "http://127.0.0.1:9009", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1"}]}`))
 		require.NoError(t, err)

@@ -24,7 +24,7 @@ const SecretKey = "secret.json"
 const secretShape = `{"rpcTokens": [{"name": "TARGET", "username": "…", "password": "…"}]}, with token or tokenFile instead of username and password, or with certFile and keyFile`
 
 // A Credential authenticates the driver to one target's proxy: by user name and password, as in
-// spdk-csi, or by a token. A client certificate may replace either or be used with it.
+// SPDK's spdk-csi, or by a token. A client certificate may replace either or be used with it.
 type Credential struct {
 	// Name is the name of the target in config.json.
 	Name string `json:"name"`

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// These are keys of the context map. The first seven keys are the same as in spdk-csi, so volumes
-// created by spdk-csi keep working.
+// These are keys of the context map. The first seven keys are the same as in SPDK's spdk-csi, so
+// volumes created by SPDK's spdk-csi keep working.
 const (
 	KeyTargetType = "targetType"
 	KeyTargetAddr = "targetAddr"
@@ -59,10 +59,11 @@ type Export struct {
 	More []Address `json:"more,omitzero"`
 	NQN  string    `json:"nqn,omitzero"`
 	IQN  string    `json:"iqn,omitzero"`
-	// NSUUID is the namespace's UUID in lower case. It is empty for volumes created by spdk-csi,
-	// whose namespace is found by LegacyUUID.
+	// NSUUID is the namespace's UUID in lower case. It is empty for volumes created by SPDK's
+	// spdk-csi, whose namespace is found by LegacyUUID.
 	NSUUID string `json:"nsUUID,omitzero"`
-	// LegacyUUID is the UUID of the lvol, which spdk-csi put into the model number and the NQN.
+	// LegacyUUID is the UUID of the lvol, which SPDK's spdk-csi put into the model number and the
+	// NQN.
 	LegacyUUID string `json:"legacyUUID,omitzero"`
 	// SizeBytes is the size at creation, or 0 if unknown. Volumes can grow, so devices may be
 	// larger.
@@ -326,8 +327,9 @@ func parseUUID(s string) (string, bool) {
 	return id.String(), err == nil && len(s) == 36 && id != uuid.Nil
 }
 
-// legacyUUID returns the lvol UUID that spdk-csi put into the model number and at the end of the
-// NQN or IQN. If both contain a UUID, the two must be equal, as for volumes created by spdk-csi.
+// legacyUUID returns the lvol UUID that SPDK's spdk-csi put into the model number and at the end of
+// the NQN or IQN. If both contain a UUID, the two must be equal, as for volumes created by SPDK's
+// spdk-csi.
 func legacyUUID(model, target string) (string, error) {
 	inModel, hasModel := parseUUID(model)
 	inTarget, hasTarget := parseUUID(target[max(0, len(target)-36):])

@@ -179,9 +179,10 @@ func uuidOf(wwid string) string {
 	return ""
 }
 
-// choose returns an export's namespace, by its UUID. For volumes created by spdk-csi, only the
-// lvol's UUID is known. For such volumes, choose also accepts the only namespace of a subsystem if
-// spdk-csi set the subsystem's model to the lvol's UUID, or if even the lvol's UUID is unknown.
+// choose returns an export's namespace, by its UUID. For volumes created by SPDK's spdk-csi, only
+// the lvol's UUID is known. For such volumes, choose also accepts the only namespace of a subsystem
+// if SPDK's spdk-csi set the subsystem's model to the lvol's UUID, or if even the lvol's UUID is
+// unknown.
 func choose(e Export, all []namespace) (namespace, error) {
 	want := e.NSUUID
 	if want == "" {

@@ -150,8 +150,8 @@ func TestOnlyHostsOfTheTargetAreScanned(t *testing.T) {
 	require.ErrorContains(t, i.scanHosts(k.export), "list iSCSI sessions")
 }
 
-// For volumes created by spdk-csi, only the lvol's UUID is known. A LUN with the serial number of
-// another lvol is rejected.
+// For volumes created by SPDK's spdk-csi, only the lvol's UUID is known. A LUN with the serial
+// number of another lvol is rejected.
 func TestISCSIVerifiesLegacyVolumes(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)

@@ -144,8 +144,9 @@ func TestNVMeOptionsHaveDefaults(t *testing.T) {
 	assert.Equal(t, given, given.withDefaults())
 }
 
-// A canceled operation reports the cause of the cancellation. An operation that exceeds its
-// deadline reports a timeout.
+// An operation ends shortly before its caller's deadline, so that its error reaches the caller. An
+// operation that exceeds its deadline reports a timeout. A canceled operation reports the cause of
+// the cancellation.
 func TestEarlierDeadlineLeavesTimeForTheError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -174,7 +174,7 @@ func source(s *csi.VolumeContentSource) func(*csi.CreateVolumeRequest) {
 	return func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = s }
 }
 
-// Volume names, ids and contexts are the same as in spdk-csi.
+// Volume names, ids and contexts are the same as in SPDK's spdk-csi.
 func TestVolumesAreCompatibleWithSpdkCSI(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	req := b.request("pvc-1", 5*mib)
@@ -188,7 +188,7 @@ func TestVolumesAreCompatibleWithSpdkCSI(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"targetType": "TCP", "targetAddr": "127.0.0.1", "targetPort": "4420", "nqn": "nqn.2020-04.io.spdk.csi:uuid:" + id.UUID, "model": id.UUID,
 		"lvolSize": "8388608", "lvstore": "lvs0", "fsType": "ext4", "nsUUID": id.UUID, "mayFormat": "true",
-		"csi.storage.k8s.io/pvc/name": "mine", // used for metrics; spdk-csi does not set this key
+		"csi.storage.k8s.io/pvc/name": "mine", // used for metrics; SPDK's spdk-csi does not set this key
 	}, v.GetVolumeContext())
 	assert.Equal(t, []string{"lvs0/pvc-1"}, b.targets[0].lvols(t))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// defaultSize is a volume's size if none is requested, as in spdk-csi.
+// defaultSize is a volume's size if none is requested, as in SPDK's spdk-csi.
 const defaultSize = 1 << 30
 
 // A creation is a parsed request to create a volume.

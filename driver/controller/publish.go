@@ -96,7 +96,7 @@ func (c *Controller) exportedByHand(volumeContext map[string]string) bool {
 		return false
 	}
 	return !slices.ContainsFunc(c.targets.configs, func(t config.Target) bool { return hasAddress(t, e.Address) }) &&
-		volumeContext[request.KeyMayFormat] == "" && volumeContext[request.KeyStore] == "" // this driver and spdk-csi set it
+		volumeContext[request.KeyMayFormat] == "" && volumeContext[request.KeyStore] == "" // this driver and SPDK's spdk-csi set it
 }
 
 func hasAddress(t config.Target, address string) bool {

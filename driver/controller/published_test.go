@@ -94,7 +94,7 @@ func TestIncompleteExportIsNotListed(t *testing.T) {
 	assert.Equal(t, map[string][]string{v.GetVolumeId(): nil}, b.published(t))
 }
 
-// Snapshots taken by spdk-csi are listed with their source volumes.
+// Snapshots taken by SPDK's spdk-csi are listed with their source volumes.
 func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

@@ -55,7 +55,7 @@ func snapshotMessage(target string, s volume.Snapshot) *csi.Snapshot {
 		ReadyToUse:   true,
 	}
 	if s.CreatedAt.IsZero() {
-		m.CreationTime = &timestamppb.Timestamp{} // spdk-csi records no time, but CSI requires one that never changes
+		m.CreationTime = &timestamppb.Timestamp{} // SPDK's spdk-csi records no time, but CSI requires one that never changes
 	}
 	if s.Group != (volume.GroupID{}) {
 		m.GroupSnapshotId = formatGroupID(target, s.Group)

@@ -49,7 +49,7 @@ func TestSnapshotsAreTakenAndDeleted(t *testing.T) {
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: "t0:" + uuid.NewString(), Secrets: b.secrets})
 	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets, Parameters: map[string]string{"fsType": "ext4"}})
-	require.NoError(t, err, "spdk-csi's own example")
+	require.NoError(t, err, "the example of SPDK's spdk-csi")
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "y", SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets, Parameters: map[string]string{"fast": "yes"}})
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "fast")
 

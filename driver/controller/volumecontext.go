@@ -14,7 +14,7 @@ import (
 )
 
 // exportContext returns the entries of a volume context that nodes need to reach the volume. The
-// keys are the same as in spdk-csi.
+// keys are the same as in SPDK's spdk-csi.
 func exportContext(c config.Target, v volume.Volume) map[string]string {
 	first := c.AllAddresses()[0]
 	m := map[string]string{
@@ -99,8 +99,9 @@ func addresses(c config.Target) (all []connect.Address) {
 
 // mayFormat reports whether the node may format the volume if it is empty. A pristine volume has no
 // data to lose. If the target cannot determine whether the volume is pristine, only the volume
-// context matters. PVs created by spdk-csi lack the key, so their volumes may always be formatted
-// if they are empty. The node always checks that the device is empty before it formats it.
+// context matters. PVs created by SPDK's spdk-csi lack the key, so their volumes may always be
+// formatted if they are empty. The node always checks that the device is empty before it formats
+// it.
 func mayFormat(pristine, known bool, volumeContext map[string]string) bool {
 	return volumeContext[request.KeyMayFormat] != "false" && (pristine || !known)
 }

@@ -27,8 +27,8 @@ func MultipathHost(node string) export.Host {
 	return h
 }
 
-// LegacyExport exports a volume as spdk-csi does: to every host, with one serial number for all
-// volumes.
+// LegacyExport exports a volume as SPDK's spdk-csi does: to every host, with one serial number for
+// all volumes.
 func LegacyExport(t *testing.T, rpc *spdkrpc.Client, c export.Config, volume string) {
 	t.Helper()
 	ctx := t.Context()

@@ -41,11 +41,12 @@ func (h Host) is(hostNQN string) bool {
 	return hostNQN == h.NQN || hostNQN == h.Multipath && h.Multipath != ""
 }
 
-// NQN returns the name of the subsystem that exports a volume. spdk-csi uses the same name, so its
-// volumes keep working.
+// NQN returns the name of the subsystem that exports a volume. SPDK's spdk-csi uses the same name,
+// so its volumes keep working.
 func NQN(id string) string { return "nqn.2020-04.io.spdk.csi:uuid:" + id }
 
-// IQN returns the name of the iSCSI target that exports a volume. spdk-csi uses the same name.
+// IQN returns the name of the iSCSI target that exports a volume. SPDK's spdk-csi uses the same
+// name.
 func IQN(id string) string { return "iqn.2016-06.io.spdk:" + id }
 
 // A Portal is an IP address, without brackets, and a port on which a target listens.
@@ -129,7 +130,7 @@ type Admission struct {
 // Admit makes a volume reachable for one host, at all portals. Admit succeeds if the target listens
 // on at least one portal, because the host can then use the volume. Admit fails with [ErrInUse]
 // while another host is admitted or connected. Admit also accepts exports that were created by
-// spdk-csi and admit every host, and restricts them to this host.
+// SPDK's spdk-csi and admit every host, and restricts them to this host.
 //
 // If the host has keys, Admit requires it to authenticate with them, and fails with
 // [ErrNoAuthentication] if the target does not support authentication. For a host that was admitted

@@ -134,8 +134,8 @@ func TestFreezeRequiresHostsThatQueueIO(t *testing.T) {
 	require.NoError(t, iscsi.CheckHoldsIO(ctx, id), "the proxy refuses to freeze iSCSI volumes")
 }
 
-// An export created by spdk-csi admits every host, so only its connections show which hosts are
-// using it.
+// An export created by SPDK's spdk-csi admits every host, so only its connections show which hosts
+// are using it.
 func TestConnectionsShowUsersOfLegacyExports(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, ctx := f.bdev(t), t.Context()

@@ -22,7 +22,7 @@ import (
 type iscsi struct{ *Service }
 
 const (
-	iscsiQueueDepth = 64 // as in spdk-csi, and SPDK's own default
+	iscsiQueueDepth = 64 // as in SPDK's spdk-csi, and SPDK's own default
 	anyInitiator    = "ANY"
 	leastTag        = 1000 // the lowest tag of initiator groups that this package creates; lower tags are for administrators
 )
@@ -303,7 +303,7 @@ func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSIT
 		others := slices.DeleteFunc(slices.Clone(initiators(groups, m.IGTag)), func(name string) bool { return name == h.IQN })
 		switch {
 		case slices.Contains(others, anyInitiator):
-			// This target node was created by spdk-csi, and a node may still be using it.
+			// This target node was created by SPDK's spdk-csi, and a node may still be using it.
 			if err := i.checkNobodyConnected(ctx, id); err != nil {
 				return false, err
 			}

@@ -264,7 +264,7 @@ func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 		return false, nil
 	}
 	if h != nil && sub.AllowAnyHost {
-		// The subsystem was created by spdk-csi, and a node may still be using it.
+		// The subsystem was created by SPDK's spdk-csi, and a node may still be using it.
 		if err := n.checkNobodyConnected(ctx, id, h.is); err != nil {
 			return false, err
 		}

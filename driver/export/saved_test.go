@@ -275,7 +275,7 @@ func TestConnectedHostsAreListed(t *testing.T) {
 	s := f.through(connections{Caller: f.fault, list: list})
 	hosts, err := s.Connected(t.Context(), volumeV)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"192.0.2.1", "192.0.2.3"}, hosts, "also to the name that spdk-csi gives")
+	assert.Equal(t, []string{"192.0.2.1", "192.0.2.3"}, hosts, "also to the name that SPDK's spdk-csi gives")
 	each, err := s.ConnectedEach(t.Context(), []string{volumeW, volumeV, "none"})
 	require.NoError(t, err)
 	assert.Equal(t, [][]string{{"192.0.2.2"}, {"192.0.2.1", "192.0.2.3"}, nil}, each)
@@ -298,8 +298,8 @@ func TestConnectedHostsAreListed(t *testing.T) {
 	}
 }
 
-// An iSCSI export created by spdk-csi admits every initiator, so the export is kept while any
-// initiator is connected.
+// An iSCSI export created by SPDK's spdk-csi admits every initiator, so the export is kept while
+// any initiator is connected.
 func TestConnectedLegacyExportIsKept(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")

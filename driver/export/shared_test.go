@@ -128,7 +128,8 @@ func TestSharedAndExclusiveExportsExcludeEachOther(t *testing.T) {
 	assert.Equal(t, []spdkrpc.NVMfSubsystemHost{{NQN: n2.NQN}}, f.subsystem(t, id).Hosts)
 }
 
-// An export created by spdk-csi, which admits every host, can be restricted to a single host.
+// An export created by SPDK's spdk-csi, which admits every host, can be restricted to a single
+// host.
 func TestLegacyExportIsTakenOver(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")

@@ -167,7 +167,7 @@ func xfsSize(path string) (int64, error) {
 	}
 	defer dir.Close()
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, dir.Fd(), xfsGeometry, uintptr(unsafe.Pointer(&g))); errno != 0 {
-		return 0, fmt.Errorf("geometry of the xfs at %s: %w", path, errno)
+		return 0, fmt.Errorf("read the geometry of the xfs at %s: %w", path, errno)
 	}
 	return int64(g.dataBlocks) * int64(g.blockSize), nil
 }

@@ -32,7 +32,7 @@ func TestVolumeIsStagedAndUnstaged(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, mount.Stage{Device: "/dev/" + lvolUUID, Path: path, FSType: "xfs", MayFormat: first, MayFinish: first}, f.stage)
 	}
-	require.Contains(t, f.mounts, path, "the same path as with spdk-csi")
+	require.Contains(t, f.mounts, path, "the same path as with SPDK's spdk-csi")
 	n = f.node() // another process
 	for range 2 {
 		_, err := n.NodeUnstageVolume(t.Context(), f.unstageRequest())
@@ -109,8 +109,8 @@ func TestInterruptedUnstageContinues(t *testing.T) {
 	assert.False(t, f.hasRecord())
 }
 
-// After spdk-csi has been replaced by this driver, a volume that spdk-csi staged can be published
-// to more pods, and can be unstaged.
+// After SPDK's spdk-csi has been replaced by this driver, a volume that SPDK's spdk-csi staged can
+// be published to more pods, and can be unstaged.
 func TestLegacyStageCanBeUsedAndUnstaged(t *testing.T) {
 	n, f := newFakeNode(t)
 	path := filepath.Join(f.staging, legacyRecordName)

@@ -60,13 +60,13 @@ func (r stageRecord) version() int {
 
 const (
 	recordName = "spdkcsi-stage.json"
-	// legacyRecordName is the name of the record that spdk-csi writes, which contains the volume
-	// context. This driver can unstage volumes that spdk-csi has staged.
+	// legacyRecordName is the name of the record that SPDK's spdk-csi writes, which contains the
+	// volume context. This driver can unstage volumes that SPDK's spdk-csi has staged.
 	legacyRecordName = "volume-context.json"
 )
 
 // stagePath returns the path where a file system is mounted: a directory in the staging directory,
-// as in spdk-csi.
+// as in SPDK's spdk-csi.
 func stagePath(staging, volumeID string) string { return filepath.Join(staging, volumeID) }
 
 // A pathField contains a path in a request and the name of its field.
@@ -138,11 +138,11 @@ func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {
 		return stageRecord{}, false, nil
 	}
 	if err != nil {
-		return stageRecord{}, false, fmt.Errorf("read spdk-csi's stage record: %w", err)
+		return stageRecord{}, false, fmt.Errorf("read the stage record of SPDK's spdk-csi: %w", err)
 	}
 	var m map[string]string
 	if err := json.Unmarshal(text, &m); err != nil {
-		return stageRecord{}, false, fmt.Errorf("spdk-csi's stage record %s: %w: disconnect the volume by hand and remove the file", path, err)
+		return stageRecord{}, false, fmt.Errorf("the stage record of SPDK's spdk-csi, %s: %w: disconnect the volume by hand and remove the file", path, err)
 	}
 	export, err := connect.ParseExport(m, nil)
 	return stageRecord{VolumeID: volumeID, Export: export}, err == nil, err

@@ -72,7 +72,7 @@ func TestStagingStopsIfTheRecordCannotBeWritten(t *testing.T) {
 	assert.Empty(t, f.log)
 }
 
-// If spdk-csi's record cannot be read, the volume counts as still connected.
+// If the record of SPDK's spdk-csi cannot be read, the volume counts as still connected.
 func TestDamagedLegacyRecordCountsAsConnected(t *testing.T) {
 	for name, prepare := range map[string]func(path string) error{
 		"no JSON":     func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },

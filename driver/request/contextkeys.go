@@ -4,7 +4,7 @@ package request
 // writes these keys, and the node reads them. Keys that are also StorageClass parameters have the
 // same names and values.
 const (
-	// KeyStore is the lvstore where a volume was created. spdk-csi uses the same key.
+	// KeyStore is the lvstore where a volume was created. SPDK's spdk-csi uses the same key.
 	KeyStore = "lvstore"
 	// KeyFSType is the file system of the StorageClass.
 	KeyFSType = "fsType"

@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// A VolumeID identifies a volume or a snapshot. Its format is "target:UUID", as in spdk-csi. The id
-// of a manually provisioned volume may consist of only the UUID; in that case, the controller must
-// find the volume's target.
+// A VolumeID identifies a volume or a snapshot. Its format is "target:UUID", as in SPDK's spdk-csi.
+// The id of a manually provisioned volume may consist of only the UUID; in that case, the
+// controller must find the volume's target.
 type VolumeID struct {
 	Target string // empty if the id contains no target
 	UUID   string

@@ -260,8 +260,8 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 			continue
 		}
 		is := Origin{UUID: parent.UUID, Snapshot: true}
-		// The target does not record whether a snapshot by spdk-csi was taken of this volume or is
-		// the source of this volume.
+		// The target does not record whether a snapshot by SPDK's spdk-csi was taken of this volume
+		// or is the source of this volume.
 		if is != want && (ours || want.UUID != "") {
 			return differs(is)
 		}

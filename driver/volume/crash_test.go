@@ -380,7 +380,7 @@ func cleanUp(t *testing.T, b *testService, where string) {
 	assert.Empty(t, left.Lvols, where)
 	assert.Empty(t, left.Subsystems, where)
 	assert.Empty(t, left.Targets, where)
-	assert.LessOrEqual(t, left.Groups, 1, where) // spdk-csi's group remains
+	assert.LessOrEqual(t, left.Groups, 1, where) // the group of SPDK's spdk-csi remains
 	for name, free := range left.Free {
 		assert.Equal(t, b.store(t, name).TotalBytes/clusterMiB/MiB, free, where)
 	}

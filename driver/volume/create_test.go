@@ -37,7 +37,7 @@ func TestVolumeIsCreated(t *testing.T) {
 			if c.err == nil {
 				assert.Equal(t, c.size, v.SizeBytes)
 				assert.Equal(t, !c.spec.Class.Thick, v.Thin)
-				assert.Equal(t, c.spec.Name, v.Name, "the same name as in spdk-csi")
+				assert.Equal(t, c.spec.Name, v.Name, "the same name as in SPDK's spdk-csi")
 				require.NoError(t, b.Delete(t.Context(), v.UUID))
 			}
 		})

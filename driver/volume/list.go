@@ -32,8 +32,8 @@ func (s *Service) ListIDs(ctx context.Context, p Page) (ids []string, next strin
 // isVolume selects volumes. A replica is only a part of a volume.
 func isVolume(name string, snapshot bool) bool { return !snapshot && !isReplica(name) }
 
-// ListSnapshots lists the requested snapshots, including snapshots taken by spdk-csi, but not the
-// bases. If source is not empty, it lists only the snapshots of that volume.
+// ListSnapshots lists the requested snapshots, including snapshots taken by SPDK's spdk-csi, but
+// not the bases. If source is not empty, it lists only the snapshots of that volume.
 func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (snapshots []Snapshot, next string, err error) {
 	volumes, next, err := s.page(ctx, p, func(name string, snapshot bool) bool {
 		n, ours := parseName(name)
@@ -57,8 +57,9 @@ func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (sna
 	return snapshots, next, nil
 }
 
-// WithSource adds the source volume to a snapshot that spdk-csi took, if exactly one volume was
-// derived from that snapshot. The source is then certain, because spdk-csi never created clones.
+// WithSource adds the source volume to a snapshot that SPDK's spdk-csi took, if exactly one volume
+// was derived from that snapshot. The source is then certain, because SPDK's spdk-csi never created
+// clones.
 func (s *Service) WithSource(ctx context.Context, snap Snapshot) (Snapshot, error) {
 	for at := snap.Volume; snap.SourceUUID == "" && len(at.Clones) == 1; {
 		below, err := s.lookUp(ctx, snap.Store+"/"+at.Clones[0])

@@ -16,9 +16,9 @@ import (
 // SPDK stores only two facts about a logical volume: its name (at most 63 bytes, unique in its
 // lvstore) and its parent. The driver therefore stores all persistent information in names:
 //
-//   - A volume has the requested name, as with spdk-csi, so the driver finds spdk-csi's volumes.
-//     SPDK refuses a second volume with that name, so two calls cannot create a volume twice. After
-//     the volume has been used, its name may end in ".used" (see used.go).
+//   - A volume has the requested name, as with SPDK's spdk-csi, so the driver finds that program's
+//     volumes. SPDK refuses a second volume with that name, so two calls cannot create a volume
+//     twice. After the volume has been used, its name may end in ".used" (see used.go).
 //   - A snapshot's name contains a hash of the requested name, the UUID of its source, and the
 //     second it was taken in: "snap.<hash>.<source>.<time>". SPDK sets the name in the same atomic
 //     step that creates the snapshot, so the name is the same after any crash or retry. The cost is

@@ -18,10 +18,10 @@ import (
 type Snapshot struct {
 	Volume
 	// SourceUUID is the UUID of the snapshot's source volume, even if that volume has been deleted.
-	// It is empty if the source is unknown, as for snapshots taken by spdk-csi.
+	// It is empty if the source is unknown, as for snapshots taken by SPDK's spdk-csi.
 	SourceUUID string
 	// CreatedAt is the time of the snapshot, in whole seconds. It is zero if the time is unknown,
-	// as for snapshots taken by spdk-csi.
+	// as for snapshots taken by SPDK's spdk-csi.
 	CreatedAt time.Time
 	// Group is the group snapshot that the snapshot belongs to; empty if none.
 	Group GroupID
@@ -54,8 +54,8 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 		return Snapshot{}, err
 	}
 	if snap.SourceUUID == "" {
-		// A snapshot taken by spdk-csi is a snapshot of this volume if it is an ancestor of this
-		// volume.
+		// A snapshot taken by SPDK's spdk-csi is a snapshot of this volume if it is an ancestor of
+		// this volume.
 		if snap.SourceUUID, err = s.sourceOfLegacySnapshot(ctx, snap.Volume, v); err != nil {
 			return Snapshot{}, err
 		}
@@ -121,7 +121,7 @@ func (s *Service) asSnapshot(v Volume) (Snapshot, error) {
 	return Snapshot{Volume: v, SourceUUID: n.source, CreatedAt: n.createdAt, Group: n.group}, nil
 }
 
-// sourceOfLegacySnapshot returns the UUID of v if snap, a snapshot taken by spdk-csi, is an
+// sourceOfLegacySnapshot returns the UUID of v if snap, a snapshot taken by SPDK's spdk-csi, is an
 // ancestor of v, and "" otherwise.
 func (s *Service) sourceOfLegacySnapshot(ctx context.Context, snap, v Volume) (source string, err error) {
 	for name := v.Base; name != ""; {

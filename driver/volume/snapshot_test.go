@@ -75,7 +75,7 @@ func TestSnapshotWithSeveralClonesIsNotDeleted(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Snapshots taken by spdk-csi have plain names without source and time.
+// Snapshots taken by SPDK's spdk-csi have plain names without source and time.
 func TestLegacySnapshotsAreRecognized(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
@@ -98,7 +98,7 @@ func TestLegacySnapshotsAreRecognized(t *testing.T) {
 }
 
 // If SPDK does not return the ancestors of the volume, Snapshot does not return a snapshot taken by
-// spdk-csi.
+// SPDK's spdk-csi.
 func TestLegacySnapshotOfAnUnknownVolumeIsNotReturned(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

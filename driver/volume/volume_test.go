@@ -112,8 +112,8 @@ func (b *testService) detachDisk(t *testing.T, store string) {
 	require.NoError(t, b.rpc.BdevAIODelete(t.Context(), spdkrpc.BdevAIODeleteParams{Name: "disk-" + store}))
 }
 
-// makePortal creates the portal group and the initiator group that spdk-csi creates and never
-// removes.
+// makePortal creates the portal group and the initiator group that SPDK's spdk-csi creates and
+// never removes.
 func (b *testService) makePortal(t *testing.T) {
 	t.Helper()
 	portals, err := b.rpc.ISCSIGetPortalGroups(t.Context())
