@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	mountutils "k8s.io/mount-utils"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // tableMount mounts by adding lines to a mountTable.
@@ -187,6 +189,34 @@ func TestAnyFailedStepFailsStage(t *testing.T) {
 	require.ErrorIs(t, m.fsck("/dev/x"), ErrUnsupported)
 	require.ErrorContains(t, m.format(&Stage{Device: filepath.Join(t.TempDir(), "missing"), FSType: ext4}, contents{}), "before mkfs")
 	require.ErrorIs(t, m.FormatAndMount(t.Context(), Stage{Device: t.TempDir(), Path: "/x"}), ErrInvalid, "not a block device")
+}
+
+// mount(8) succeeds even if it mounts a write-protected device read-only. A mount that differs from
+// the request is undone.
+func TestMountThatDiffersFromTheRequestIsUndone(t *testing.T) {
+	d, path := newDisk(t, 8), filepath.Join(t.TempDir(), "stage")
+	number, err := blockRdev(d.device)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		number, options string
+		readOnly, fails bool
+	}{
+		{number, "rw", false, false}, {number, "ro", true, false}, {number, "ro", false, true}, {number, "rw", true, true}, {"259:9", "rw", false, true},
+	} {
+		m, table := fakeMounts(t, line("259:1", "/", "/other", "rw", "xfs", "/dev/nvme0n1", "rw"))
+		m.sysBlock = "/sys/dev/block"
+		m.mount = tableMount{table: table, line: func(target string, _ []string) string {
+			return line(c.number, "/", target, c.options, "xfs", d.device, c.options)
+		}}
+		err := m.mountDevice(t.Context(), Stage{Device: d.device, Path: path, FSType: xfs, ReadOnly: c.readOnly}, number, &operation.Step{})
+		if c.fails {
+			require.ErrorIs(t, err, ErrConflict, "%+v", c)
+			assert.Equal(t, 1, table.lines(), "%+v", c)
+		} else {
+			require.NoError(t, err, "%+v", c)
+			assert.Equal(t, 2, table.lines(), "%+v", c)
+		}
+	}
 }
 
 // If a file system cannot be grown or its size cannot be read, Grow fails.
