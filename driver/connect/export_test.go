@@ -91,6 +91,7 @@ func TestExportsAreParsed(t *testing.T) {
 		"loop without directory":     {with(loop, "loopDir", ""), `"loopDir" is missing`},
 		"loop, relative directory":   {with(loop, "loopDir", "data"), "absolute"},
 		"loop without name":          {with(loop, "nqn", ""), `"iqn" is missing`},
+		"loop, NQN with options":     {with(loop, "nqn", nqn1+",hostnqn=x"), "without spaces and commas"},
 		"empty":                      {nil, `"targetType" is missing`},
 	} {
 		t.Run(name, func(t *testing.T) {
