@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"context"
 	"io"
 	"net"
 	"strings"
@@ -12,7 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// respond returns the address of a server that reads a request and sends this response.
+// respond returns the address of a server that reads the first request, sends this response and ends
+// the stream.
 func respond(t *testing.T, response string) (address, port string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -25,6 +27,9 @@ func respond(t *testing.T, response string) (address, port string) {
 		}
 		_, _ = conn.Read(make([]byte, 4096))
 		_, _ = io.WriteString(conn, response)
+		// Closing the connection now would reset it if another request follows.
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	}()
 	address, port, err = net.SplitHostPort(l.Addr().String())
@@ -57,6 +62,53 @@ func TestOnlyLoginResponsesHaveAStatus(t *testing.T) {
 		}
 		assert.Equal(t, c.status, got, name)
 	}
+}
+
+// The status of a Fabrics Connect is in the last bytes of the response. A target that requires
+// authentication says so in the first word. Any other response is reported as such.
+func TestOnlyCapsuleResponsesHaveAStatus(t *testing.T) {
+	initialized := string(header(1, 128, 0, 128))
+	capsule := func(set map[int]byte) string {
+		pdu := header(5, 24, 0, 24)
+		for at, b := range set {
+			pdu[at] = b
+		}
+		return string(pdu)
+	}
+	valid := HostOf("worker-1")
+	for name, c := range map[string]struct {
+		response string
+		host     Host
+		status   nvmeStatus
+		says     string
+	}{
+		"success":                 {initialized + capsule(nil), valid, 0, ""},
+		"phase tag":               {initialized + capsule(map[int]byte{22: 1}), valid, 0, ""},
+		"invalid host":            {initialized + capsule(map[int]byte{22: 0x08, 23: 0x03}), valid, 0x184, ""},
+		"do not retry":            {initialized + capsule(map[int]byte{22: 0x08, 23: 0x83}), valid, 0x184, ""},
+		"secure authentication":   {initialized + capsule(map[int]byte{10: 4}), valid, mustAuthenticate, ""},
+		"any authentication":      {initialized + capsule(map[int]byte{10: 2}), valid, mustAuthenticate, ""},
+		"refused nevertheless":    {initialized + capsule(map[int]byte{10: 2, 22: 0x08, 23: 0x03}), valid, 0x184, ""},
+		"HTTP":                    {"HTTP/1.1 400 Bad Request" + strings.Repeat("\x00", 128), valid, 0, "does not speak NVMe/TCP"},
+		"no response":             {"", valid, 0, "read NVMe/TCP response"},
+		"no response to connect":  {initialized, valid, 0, "read NVMe/TCP response"},
+		"host without identifier": {initialized + capsule(nil), Host{NQN: valid.NQN}, 0, "host identifier"},
+	} {
+		address, port := respond(t, c.response)
+		got, err := probeConnect(t.Context(), address, port, nqn1, c.host)
+		if c.says == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, c.says, name)
+		}
+		assert.Equal(t, c.status, got, name)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	address, port := respond(t, "")
+	got, err := probeConnect(cancelled, address, port, nqn1, valid)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Zero(t, got)
 }
 
 // Only connections over NVMe-oF can be ended while they are in use.
