@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// respond returns the address of a server that reads the first request, sends this response and ends
-// the stream.
+// respond returns the address of a server that reads the first request, sends this response and
+// ends the stream.
 func respond(t *testing.T, response string) (address, port string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -62,7 +62,7 @@ func TestUnknownOutcomeOfADetachmentIsReadBack(t *testing.T) {
 func TestCloneInUseSinceItsSelectionIsNotDetached(t *testing.T) {
 	b, v, s := newDetachingService(t)
 	clones := []Volume{v, b.restore(t, "pvc-2", s)}
-	export := func(string) error {
+	exportBoth := func(string) error {
 		for _, c := range clones {
 			if _, err := b.Export(t.Context(), c.UUID, drivertest.MultipathHost("n1")); err != nil {
 				return err
@@ -70,7 +70,7 @@ func TestCloneInUseSinceItsSelectionIsNotDetached(t *testing.T) {
 		}
 		return nil
 	}
-	err := b.DeleteSnapshot(t.Context(), s.UUID, export)
+	err := b.DeleteSnapshot(t.Context(), s.UUID, exportBoth)
 	require.ErrorIs(t, err, ErrBusy)
 	require.ErrorContains(t, err, "is exported")
 	for _, c := range clones {
