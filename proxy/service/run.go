@@ -45,12 +45,18 @@ func Run(version string, c *config.Config, load func() (*config.Config, error)) 
 	notify.ready()
 	go notify.watchdog(ctx, server.Alive)
 	go returnMemory(ctx)
+	notified := make(chan struct{})
 	context.AfterFunc(ctx, func() {
+		defer close(notified)
 		stop() // a second signal ends the process immediately
 		notify.stopping()
 	})
 	https, local := sockets.serving()
-	return server.Serve(ctx, https, local...)
+	err = server.Serve(ctx, https, local...)
+	if ctx.Err() != nil {
+		<-notified // otherwise, an idle proxy could end before systemd is notified
+	}
+	return err
 }
 
 // filesOf returns the files from which a configuration was read, or none if load is nil.
