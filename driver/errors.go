@@ -123,6 +123,7 @@ var codesOf = []struct {
 	{volume.ErrStoreMissing, codes.Unavailable},
 	{volume.ErrDropped, codes.Unavailable},
 	{volume.ErrDegraded, codes.Unavailable},
+	{volume.ErrReadError, codes.Unavailable},
 	{mount.ErrBroken, codes.Unavailable},
 	{connect.ErrUnreachable, codes.Unavailable},
 	{connect.ErrTimeout, codes.DeadlineExceeded},

@@ -261,6 +261,7 @@ func TestInvalidMetadataRequestsAreRefused(t *testing.T) {
 		"unsuitable":          {answer(-int(syscall.EINVAL), "external"), codes.FailedPrecondition},
 		"unreadable":          {answer(-int(syscall.EOPNOTSUPP), "cannot be read"), codes.FailedPrecondition},
 		"damaged":             {answer(-int(syscall.EBADMSG), "does not match"), codes.FailedPrecondition},
+		"read error":          {answer(-int(syscall.EIO), "bdev nvme0n1 cannot be read"), codes.Unavailable},
 		"an old proxy":        {answer(jsonrpc.CodeMethodNotFound, "no such method"), codes.FailedPrecondition},
 		"no right":            {answer(jsonrpc.CodeForbidden, "denied"), codes.PermissionDenied},
 		"beside a deletion":   {answer(jsonrpc.CodeTooMany, "retry"), codes.Unavailable},

@@ -155,7 +155,7 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 		}
 		reply := map[string]any{"jsonrpc": "2.0", "id": req.ID, "result": result}
 		switch {
-		case spdkrpc.KindOf(err) == spdkrpc.Unreachable:
+		case spdkrpc.KindOf(err) == spdkrpc.Unreachable && e.Code == 0:
 			reply = map[string]any{"jsonrpc": "2.0", "id": req.ID, "error": jsonrpc.Errorf(jsonrpc.CodeUnreachable, "target is down")}
 		case spdkrpc.KindOf(err) == spdkrpc.OutcomeUnknown:
 			reply = map[string]any{"jsonrpc": "2.0", "id": req.ID, "error": jsonrpc.Errorf(jsonrpc.CodeOutcomeUnknown, "no reply")}

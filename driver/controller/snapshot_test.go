@@ -8,10 +8,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
 func (b *testController) snapshot(t *testing.T, name string, of *csi.Volume) *csi.Snapshot {
@@ -94,4 +97,27 @@ func TestUnsuitableCloneClassesAreRejected(t *testing.T) {
 		drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), key)
 	}
 	assert.Len(t, b.targets[0].lvols(t), 1)
+}
+
+// A deletion that waited in vain for a read of changes fails with a code after which Kubernetes
+// retries, and the retry succeeds.
+func TestDeletionsBesideReadsOfChangesAreRetried(t *testing.T) {
+	target := newSimTarget(t, "t0", "lvs0")
+	b := newBackup(t, target)
+	for _, remove := range []func() error{
+		func() error {
+			_, err := b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: b.second, Secrets: b.secrets})
+			return err
+		},
+		func() error {
+			_, err := b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: b.volume, Secrets: b.secrets})
+			return err
+		},
+	} {
+		target.Inject(spdktest.Fault{Method: "bdev_lvol_delete", Do: spdktest.Fail, Error: jsonrpc.Errorf(jsonrpc.CodeTooMany, "another call is using the volume. Nothing was executed; retry.")})
+		err := driver.Status(remove())
+		assert.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+		assert.ErrorContains(t, err, "another call is using the volume. Nothing was executed; retry.")
+		require.NoError(t, remove())
+	}
 }

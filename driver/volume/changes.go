@@ -25,6 +25,7 @@ func (c Changes) Has(index int64) bool { return c.bitmap[index/8]>>(index%8)&1 =
 // Changes returns the clusters of a snapshot that may differ from base, another snapshot of the
 // same volume. If base is "", it returns the allocated clusters. If the clusters are unknown,
 // Changes fails with ErrNoChanges or ErrEncrypted, and the caller must read the whole snapshot.
+// After ErrReadError, a retry may succeed.
 func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, error) {
 	p := spdkrpc.SpdkgateLvolChangesParams{Snapshot: snapshot}
 	ids := []string{snapshot}
@@ -106,8 +107,8 @@ func bitmapOf(r spdkrpc.ProxyLvolChanges, size int64) ([]byte, error) {
 	return b, nil
 }
 
-// noChanges wraps an error of spdkgate_lvol_changes in ErrNotFound or ErrNoChanges. The text of the
-// error already contains a remedy.
+// noChanges wraps an error of spdkgate_lvol_changes in ErrNotFound, ErrReadError or ErrNoChanges.
+// The text of the error already contains a remedy.
 func noChanges(err error) error {
 	var rpc *spdkrpc.Error
 	if !errors.As(err, &rpc) {
@@ -118,6 +119,8 @@ func noChanges(err error) error {
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	case rpc.Kind == spdkrpc.MethodNotFound:
 		return fmt.Errorf("%w: the target's spdk-proxy is too old (%w): upgrade it, or make a full backup", ErrNoChanges, err)
+	case rpc.Code == -int(syscall.EIO):
+		return fmt.Errorf("%w: %w", ErrReadError, err)
 	case rpc.Code == -int(syscall.EINVAL), rpc.Code == -int(syscall.EOPNOTSUPP), rpc.Code == -int(syscall.EBADMSG):
 		return fmt.Errorf("%w: %w", ErrNoChanges, err)
 	}

@@ -53,6 +53,8 @@ var (
 	ErrTooOld = errors.New("this release of SPDK is too old")
 	// ErrNotTogether means that simultaneous snapshots of these volumes are impossible.
 	ErrNotTogether = errors.New("cannot be in one group snapshot")
+	// ErrReadError means that the disk of an lvstore returned a read error.
+	ErrReadError = errors.New("the storage server cannot read the disk")
 	// ErrNoChanges means that it is unknown which blocks differ between two snapshots.
 	ErrNoChanges = errors.New("the changed blocks are unknown")
 	// ErrEncrypted means that a node or a pod encrypts the volume, so offsets in a pod differ from

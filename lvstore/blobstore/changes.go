@@ -295,13 +295,13 @@ func suitable(chain []*Lvol, volume bool) error {
 		case b.unsettled:
 			return fmt.Errorf("%w: SPDK has not finished taking or deleting %s", ErrMetadata, b.name())
 		case !b.readOnly && (i > 0 || !volume):
-			return fmt.Errorf("%w: %s is a volume: take a snapshot of it, and request the changes of the snapshot", ErrUnsuitable, b.name())
+			return unsuitable(b, "is a volume: take a snapshot of it, and request the changes of the snapshot")
 		case b.unknown:
-			return fmt.Errorf("%w: %s uses a feature of the format that this version does not support: make a full backup by reading the snapshot", ErrUnsuitable, b.name())
+			return unsuitable(b, "uses a feature of the format that this version does not support: make a full backup by reading the snapshot")
 		case b.external:
-			return fmt.Errorf("%w: %s reads from a bdev outside the lvstore (external snapshot): make a full backup by reading the snapshot", ErrUnsuitable, b.name())
+			return unsuitable(b, "reads from a bdev outside the lvstore (external snapshot): make a full backup by reading the snapshot")
 		case i > 0 && l.Clusters > chain[i-1].Clusters:
-			return fmt.Errorf("%w: %s is larger than %s, which was taken later, because its volume was shrunk: make a full backup by reading the snapshot", ErrUnsuitable, b.name(), chain[i-1].blob.name())
+			return unsuitable(b, "is larger than the lvol above it, because the volume was shrunk: make a full backup by reading the snapshot")
 		}
 	}
 	return nil

@@ -19,6 +19,25 @@ var ErrMetadata = errors.New("the metadata on the device is damaged or was being
 // ErrUnsuitable means that the metadata is intact, but does not show which clusters differ.
 var ErrUnsuitable = errors.New("the changes cannot be read from the metadata")
 
+// An UnsuitableError is an ErrUnsuitable caused by one lvol.
+type UnsuitableError struct {
+	Blob   uint64 // id of the lvol's blob
+	Reason string // what about the lvol is unsuitable, and the remedy, without the names of lvols
+
+	name string
+}
+
+func unsuitable(b *blob, format string, args ...any) error {
+	return &UnsuitableError{uint64(firstID + b.page), fmt.Sprintf(format, args...), b.name()}
+}
+
+func (e *UnsuitableError) Error() string {
+	return fmt.Sprintf("%v: %s %s", ErrUnsuitable, e.name, e.Reason)
+}
+
+// Unwrap returns ErrUnsuitable.
+func (e *UnsuitableError) Unwrap() error { return ErrUnsuitable }
+
 // These constants limit how much is read. The content of a device cannot be trusted, because any
 // host may have written it.
 const (
@@ -110,7 +129,7 @@ func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 			return nil, fmt.Errorf("%w: page %d of %s %w", ErrMetadata, n, b.name(), err)
 		}
 		if p.heads++; p.heads > maxChainPages || p.entries+b.entries() > maxEntries {
-			return nil, fmt.Errorf("%w: the snapshots from %s upwards list too many clusters: make a full backup by reading the snapshot", ErrUnsuitable, b.name())
+			return nil, unsuitable(b, "and the snapshots above it list too many clusters: make a full backup by reading the snapshot")
 		}
 		at = pages[0].next()
 	}
@@ -131,7 +150,7 @@ func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 	case b.table != nil && b.runs != nil:
 		return nil, fmt.Errorf("%w: %s lists its clusters twice", ErrMetadata, b.name())
 	case l.Clusters > MaxClusters:
-		return nil, fmt.Errorf("%w: %s has %d clusters, more than %d: make a full backup by reading the snapshot", ErrUnsuitable, b.name(), l.Clusters, MaxClusters)
+		return nil, unsuitable(b, "has %d clusters, more than %d: make a full backup by reading the snapshot", l.Clusters, MaxClusters)
 	case b.runs == nil && uint64(len(b.table)) != (l.Clusters+perExtent-1)/perExtent:
 		return nil, fmt.Errorf("%w: %s has %d clusters and %d extent pages", ErrMetadata, b.name(), l.Clusters, len(b.table))
 	}

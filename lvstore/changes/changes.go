@@ -15,8 +15,8 @@ import (
 
 // A Refusal means that the changes cannot be read. Errno is the reason: ENODEV means that the bdev
 // is not a logical volume, EINVAL that these snapshots are not supported, EOPNOTSUPP that this
-// target is not supported, and EBADMSG that the data read is inconsistent. Text includes the
-// remedy.
+// target is not supported, EBADMSG that the data read is inconsistent, and EIO that the disk
+// returned a read error. Text includes the remedy.
 type Refusal struct {
 	Errno syscall.Errno
 	Text  string
@@ -252,9 +252,12 @@ func (q *query) mismatch(err error) error {
 		place += " on " + q.device.Place
 	}
 	switch {
+	case errors.Is(err, device.ErrRead):
+		return &Refusal{syscall.EIO, fmt.Sprintf("bdev %s, which contains %s, cannot be read: %v. No changes were returned; retry. If the error persists, check the disk, and make a full backup by reading the snapshot.", *q.target.info.DriverSpecific.Lvol.BaseBdev, place, err), err,
+			fmt.Sprintf("the metadata of lvstore %s cannot be read: %v. No changes were returned; retry. If the error persists, ask the administrator of this proxy to check the disk, and make a full backup by reading the snapshot.", q.store, device.ErrRead)}
 	case errors.Is(err, blobstore.ErrUnsuitable):
 		return &Refusal{syscall.EINVAL, fmt.Sprintf("%v (%s)", err, place), err,
-			blobstore.ErrUnsuitable.Error() + ": the snapshot or one of its ancestors is a volume, was shrunk, is external, or is too large or of an unknown kind. Make a full backup by reading the snapshot."}
+			q.unsuitableOutline(err)}
 	case errors.Is(err, blobstore.ErrFormat):
 		return &Refusal{syscall.EOPNOTSUPP, fmt.Sprintf("%v (%s). Make a full backup by reading the snapshot. Changes can be read from lvstores that are created without md_page_size, on disks whose physical blocks have at most %d bytes.", err, place, blobstore.PageSize), err,
 			fmt.Sprintf("the format of lvstore %s is not supported. Make a full backup by reading the snapshot.", q.store)}
@@ -265,6 +268,23 @@ func (q *query) mismatch(err error) error {
 			blobstore.ErrMetadata.Error() + ". No changes were returned; retry. If the error persists, ask the administrator of this proxy, and make a full backup by reading the snapshot."}
 	}
 	return err
+}
+
+// unsuitableOutline returns the text of an ErrUnsuitable with only those names that the caller
+// used.
+func (q *query) unsuitableOutline(err error) string {
+	cause, ok := errors.AsType[*blobstore.UnsuitableError](err)
+	if !ok {
+		return err.Error()
+	}
+	which := "a snapshot below the requested one"
+	switch {
+	case cause.Blob == q.target.blob:
+		which = q.target.name
+	case q.base != nil && cause.Blob == q.base.blob:
+		which = q.base.name
+	}
+	return fmt.Sprintf("%v: %s %s", blobstore.ErrUnsuitable, which, cause.Reason)
 }
 
 // errRenamed means that the target and the device record different names for a snapshot. SPDK
@@ -287,6 +307,9 @@ func (q *query) open(ctx context.Context) error {
 	}
 	if q.device, err = device.Open(ctx, q.rpc, list[0]); err != nil {
 		var rpc *spdkrpc.Error
+		if errors.Is(err, device.ErrRead) {
+			return q.mismatch(err)
+		}
 		if errors.As(err, &rpc) || ctx.Err() != nil {
 			return err
 		}

@@ -37,6 +37,7 @@ type query struct {
 
 // A snapshot is one of the two requested snapshots.
 type snapshot struct {
+	name string // as the caller named it
 	info *spdkrpc.BdevInfo
 	blob uint64 // id of its blob
 }
@@ -66,7 +67,12 @@ func newQuery(ctx context.Context, t Target, name, base string) (*query, error) 
 
 func (q *query) lookUp(ctx context.Context, name string) (*snapshot, error) {
 	list, err := q.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
+	missing, ok := errors.AsType[*spdkrpc.Error](err)
 	switch {
+	case ok && missing.Kind == spdkrpc.NoSuchDevice:
+		named := *missing
+		named.Message = fmt.Sprintf("bdev %s does not exist: check the name. If the target has just started, retry. If the snapshot was deleted, make a full backup.", name)
+		return nil, &named
 	case err != nil:
 		return nil, err
 	case len(list) != 1 || list[0].DriverSpecific.Lvol == nil:
@@ -79,7 +85,7 @@ func (q *query) lookUp(ctx context.Context, name string) (*snapshot, error) {
 	case l.LvolStoreUUID == nil || l.BaseBdev == nil:
 		return nil, refuse(syscall.EBADMSG, "the target does not report the lvstore of snapshot %s. Check the release of the target.", name)
 	}
-	return &snapshot{info: &list[0]}, nil
+	return &snapshot{name: name, info: &list[0]}, nil
 }
 
 // ids returns the snapshots' blob ids.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spdkgate/spdkgate/lvstore/blobstore"
 	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
+	"github.com/spdkgate/spdkgate/lvstore/device"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // After bdev_lvol_rename has failed, a snapshot has a different alias until the target restarts.
@@ -47,5 +49,66 @@ func TestUnsupportedFormatsAreRejected(t *testing.T) {
 		require.ErrorIs(t, err, blobstore.ErrSuperBlock, name)
 		assert.ErrorContains(t, err, "full backup", name)
 		assert.NotContains(t, err.Error(), "check-lvstore", name)
+	}
+}
+
+// If the disk returns a read error, the error says so and names the bdev, wherever the error
+// occurs. The metadata is not reported as damaged.
+func TestReadErrorsOfTheDiskAreReported(t *testing.T) {
+	w := newWorld(t, false)
+	var offsets []uint64
+	w.unreadable = func(at uint64) bool { offsets = append(offsets, at); return false }
+	_, err := w.read("uuid-c", "uuid-a")
+	require.NoError(t, err)
+	require.Greater(t, len(offsets), 20)
+	for i := range offsets {
+		w := newWorld(t, false)
+		n := 0
+		w.unreadable = func(uint64) bool { n++; return n > i }
+		_, err := w.read("uuid-c", "uuid-a")
+		assert.Equal(t, syscall.EIO, errnoOf(t, err), "command %d", i)
+		require.ErrorIs(t, err, device.ErrRead)
+		assert.ErrorContains(t, err, "bdev disk7n1")
+		assert.ErrorContains(t, err, "check the disk")
+		var r *Refusal
+		require.ErrorAs(t, err, &r)
+		assert.NotContains(t, r.ForTenant().Error(), "disk7")
+		assert.Contains(t, r.ForTenant().Error(), "ask the administrator of this proxy to check the disk")
+	}
+}
+
+// The error for a tenant states the reason. It contains only names that the tenant used.
+func TestTenantsSeeOnlyTheReason(t *testing.T) {
+	for _, c := range []struct {
+		change         func(w *world)
+		snapshot, base string
+		want           string
+	}{
+		{func(*world) {}, "lvs0/v", "", "lvs0/v is a volume: take a snapshot of it"},
+		{func(*world) {}, "uuid-c", "uuid-v", "uuid-v is a volume: take a snapshot of it"},
+		{func(w *world) { w.store.Lvols[1].Writable = true }, "uuid-c", "", "a snapshot below the requested one is a volume"},
+		{func(w *world) { w.store.Lvols[0].External = true }, "uuid-c", "uuid-b", "a snapshot below the requested one reads from a bdev outside the lvstore"},
+		{func(w *world) { w.store.Lvols[0].External = true }, "uuid-c", "lvs0/a", "lvs0/a reads from a bdev outside the lvstore"},
+		{func(w *world) { w.store.Lvols[0].External = true }, "uuid-a", "", "uuid-a reads from a bdev outside the lvstore"},
+		{func(w *world) { w.store.Lvols[0].Clusters = 1201 }, "uuid-b", "", "a snapshot below the requested one is larger than the lvol above it"},
+	} {
+		w := newWorld(t, true)
+		c.change(w)
+		w.write(true)
+		_, err := w.read(c.snapshot, c.base)
+		assert.Equal(t, syscall.EINVAL, errnoOf(t, err), "%v", err)
+		var r *Refusal
+		require.ErrorAs(t, err, &r)
+		text := r.ForTenant().Error()
+		assert.Contains(t, text, blobstore.ErrUnsuitable.Error()+": "+c.want)
+		for _, hidden := range []string{"blob", w.path, "disk", `"a"`, `"b"`, `"v"`} {
+			assert.NotContains(t, text, hidden)
+		}
+	}
+	w := newWorld(t, true)
+	for _, q := range [][2]string{{"lvs0/x", ""}, {"uuid-c", "lvs0/x"}} {
+		_, err := w.read(q[0], q[1])
+		require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
+		assert.ErrorContains(t, err, "bdev lvs0/x does not exist")
 	}
 }

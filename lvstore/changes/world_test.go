@@ -33,6 +33,8 @@ type world struct {
 	release string
 	reads   int
 	command func() // called before each NVMe command
+	// unreadable reports whether a command that reads at this offset, in bytes, fails
+	unreadable func(at uint64) bool
 
 	mu     sync.Mutex
 	locked [][]string
@@ -108,6 +110,7 @@ func (w *world) answer(method, name, command, kind string) (any, error) {
 		if w.command != nil {
 			w.command()
 		}
+		cpl := make([]byte, 16)
 		if kind == "io" {
 			from, n := binary.LittleEndian.Uint64(sqe[40:])*512, (uint64(binary.LittleEndian.Uint16(sqe[48:]))+1)*512
 			if from == 0 {
@@ -116,8 +119,11 @@ func (w *world) answer(method, name, command, kind string) (any, error) {
 				}
 			}
 			data = w.image[from : from+n]
+			if w.unreadable != nil && w.unreadable(from) {
+				cpl[14] = 2
+			}
 		}
-		return p{"cpl": base64.URLEncoding.EncodeToString(make([]byte, 16)), "data": base64.URLEncoding.EncodeToString(data)}, nil
+		return p{"cpl": base64.URLEncoding.EncodeToString(cpl), "data": base64.URLEncoding.EncodeToString(data)}, nil
 	}
 	require.Equal(w.t, "bdev_get_bdevs", method)
 	if w.ended {

@@ -10,6 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
+// ErrRead means that the device failed to return its content.
+var ErrRead = errors.New("the disk returned a read error")
+
 // ErrNotReadable means that neither this host nor the target can read an lvstore's bdev directly.
 var ErrNotReadable = errors.New("cannot be read while the target runs")
 

@@ -54,5 +54,8 @@ func (d *direct) ReadAt(b []byte, at int64) (int, error) {
 		d.b = all[-uintptr(unsafe.Pointer(unsafe.SliceData(all)))%alignment:]
 	}
 	n, err := d.file.ReadAt(d.b[:len(b)], at)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrRead, err)
+	}
 	return copy(b, d.b[:n]), err
 }

@@ -39,10 +39,12 @@ func TestReadErrorsAreReported(t *testing.T) {
 	assert.Equal(t, 8192, n)
 	n, err = d.ReadAt(large, 4096)
 	require.ErrorIs(t, err, io.EOF)
+	require.ErrorIs(t, err, ErrRead)
 	assert.Equal(t, 4096, n)
 	require.NoError(t, d.Close())
 	_, err = d.ReadAt(b, 0)
 	require.ErrorIs(t, err, os.ErrClosed)
+	require.ErrorIs(t, err, ErrRead)
 }
 
 // The target's working directory is unknown, so a relative path could name another file.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -104,6 +105,10 @@ func (n *namespace) send(kind spdkrpc.BdevNVMeCommandType, sqe [64]byte, b []byt
 		Name: n.controller, CmdType: kind, DataDirection: "c2h",
 		Cmdbuf: base64.URLEncoding.EncodeToString(sqe[:]), DataLen: new(uint32(len(b))),
 	})
+	var rpc *spdkrpc.Error
+	if errors.As(err, &rpc) && rpc.Code != 0 && (rpc.Kind == spdkrpc.Failed || rpc.Kind == spdkrpc.InvalidParams) {
+		return fmt.Errorf("%w: %w", ErrRead, err) // the controller failed or was removed
+	}
 	if err != nil {
 		return err
 	}
@@ -115,7 +120,7 @@ func (n *namespace) send(kind spdkrpc.BdevNVMeCommandType, sqe [64]byte, b []byt
 		return fmt.Errorf("a completion of %d bytes: %w", len(cqe), err)
 	}
 	if status := binary.LittleEndian.Uint16(cqe[14:]) >> 1; status != 0 {
-		return fmt.Errorf("NVMe status %#x", status)
+		return fmt.Errorf("%w: NVMe status %#x", ErrRead, status)
 	}
 	var data []byte
 	if answer.Data != nil {

@@ -5,7 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -22,7 +24,7 @@ type controller struct {
 	content []byte
 	mdts    byte
 	largest atomic.Int64 // size of the largest command, in bytes
-	answer  any          // if not nil, the response to return instead
+	answer  any          // if not nil, the response or error to return instead
 }
 
 func (c *controller) Call(_ context.Context, method string, params, result any) error {
@@ -62,6 +64,9 @@ func (c *controller) Call(_ context.Context, method string, params, result any) 
 	answer := any(p{"cpl": base64.URLEncoding.EncodeToString(make([]byte, 16)), "data": base64.URLEncoding.EncodeToString(data)})
 	if c.answer != nil {
 		answer = c.answer
+	}
+	if err, ok := answer.(error); ok {
+		return err
 	}
 	if text, err = json.Marshal(answer); err != nil {
 		return err
@@ -138,15 +143,18 @@ func TestInvalidReadResponsesAreRejected(t *testing.T) {
 		answer any
 		says   string
 	}{
-		"all":              {p{"cpl": text(16, 0), "data": text(4096, 0)}, ""},
-		"phase":            {p{"cpl": text(16, 1), "data": text(4096, 0)}, ""},
-		"status":           {p{"cpl": text(16, 2), "data": text(4096, 0)}, "NVMe status 0x1"},
-		"short":            {p{"cpl": text(16, 0), "data": text(512, 0)}, "512 bytes instead of 4096"},
-		"none":             {p{"cpl": text(16, 0)}, "0 bytes instead of 4096"},
-		"short completion": {p{"cpl": text(15, 0), "data": text(4096, 0)}, "a completion of 15 bytes"},
-		"not base64":       {p{"cpl": "!", "data": text(4096, 0)}, "a completion"},
-		"data not base64":  {p{"cpl": text(16, 0), "data": "!"}, "illegal base64"},
-		"not an object":    {3, "read 4096 bytes at 0 through the target"},
+		"all":                        {p{"cpl": text(16, 0), "data": text(4096, 0)}, ""},
+		"phase":                      {p{"cpl": text(16, 1), "data": text(4096, 0)}, ""},
+		"status":                     {p{"cpl": text(16, 2), "data": text(4096, 0)}, "NVMe status 0x1"},
+		"short":                      {p{"cpl": text(16, 0), "data": text(512, 0)}, "512 bytes instead of 4096"},
+		"none":                       {p{"cpl": text(16, 0)}, "0 bytes instead of 4096"},
+		"short completion":           {p{"cpl": text(15, 0), "data": text(4096, 0)}, "a completion of 15 bytes"},
+		"not base64":                 {p{"cpl": "!", "data": text(4096, 0)}, "a completion"},
+		"data not base64":            {p{"cpl": text(16, 0), "data": "!"}, "illegal base64"},
+		"not an object":              {3, "read 4096 bytes at 0 through the target"},
+		"refused: failed controller": {&spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603}, "read 4096 bytes"},
+		"refused: no controller":     {&spdkrpc.Error{Kind: spdkrpc.InvalidParams, Code: -32602}, "read 4096 bytes"},
+		"no response":                {&spdkrpc.Error{Kind: spdkrpc.OutcomeUnknown}, "read 4096 bytes"},
 	} {
 		n := &namespace{ctx: t.Context(), rpc: spdkrpc.NewClient(&controller{content: make([]byte, 8192), answer: c.answer}), controller: "a", nsid: 1, block: 512, piece: 4096, inFlight: make(chan struct{}, 1)}
 		read, err := n.ReadAt(make([]byte, 4096), 0)
@@ -159,6 +167,9 @@ func TestInvalidReadResponsesAreRejected(t *testing.T) {
 		}
 		require.ErrorContains(t, err, c.says, name)
 		require.ErrorContains(t, identified, "identify NVMe controller a", name)
+		for _, err := range []error{err, identified} {
+			assert.Equal(t, name == "status" || strings.HasPrefix(name, "refused"), errors.Is(err, ErrRead), "%s: %v", name, err)
+		}
 		assert.Zero(t, read)
 	}
 }

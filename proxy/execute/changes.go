@@ -5,7 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"time"
+	"math"
 
 	"github.com/spdkgate/spdkgate/lvstore/changes"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
@@ -25,11 +25,13 @@ type changesReader struct {
 const (
 	maxChanges          = 4
 	maxChangesOfAnOwner = 2 // a tenant, or a user without a tenant
-	changesWait         = 30 * time.Second
 )
 
+// newChangesReader returns a changesReader whose calls wait for a slot until their deadlines. The
+// running reads end earlier, and the next free slot goes to an owner without a read. Therefore, a
+// few owners cannot keep all slots from the others.
 func newChangesReader() *changesReader {
-	return &changesReader{slots: target.NewSlots(target.Limits{Total: maxChanges, PerUser: maxChangesOfAnOwner}, changesWait)}
+	return &changesReader{slots: target.NewSlots(target.Limits{Total: maxChanges, PerUser: maxChangesOfAnOwner}, math.MaxInt64)}
 }
 
 // ReadChanges serves spdkgate_lvol_changes. It returns at its deadline even if the lvstore's device
@@ -42,6 +44,9 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout(c.Method.Name))
 	defer cancel()
 	leave, err := e.changes.slots.Acquire(ctx, c.owner())
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, errChangesBusy
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +84,7 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 	})
 	select {
 	case o := <-done:
-		if errors.Is(o.err, context.DeadlineExceeded) {
+		if o.err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, errDeviceSlow
 		}
 		return o.result, e.errorFor(c, o.err)
@@ -103,8 +108,9 @@ func (e *Executor) errorFor(c Command, err error) error {
 }
 
 var (
-	errNoOutcome  = errors.New("reading the changes failed")
-	errDeviceSlow = &quiesce.BusyError{Why: "the metadata of the lvstore could not be read in time; a retry continues where this call stopped"}
+	errNoOutcome   = errors.New("reading the changes failed")
+	errChangesBusy = &quiesce.BusyError{Why: "other calls were reading changes until this call's deadline"}
+	errDeviceSlow  = &quiesce.BusyError{Why: "the metadata of the lvstore could not be read in time; a retry continues where this call stopped"}
 )
 
 func (e *Executor) changesTarget(c Command) changes.Target {

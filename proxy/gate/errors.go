@@ -35,6 +35,11 @@ var (
 	ErrStreams      = errors.New("too many streams are open")
 )
 
+// An unansweredReadError means that SPDK did not respond to a call that only reads.
+type unansweredReadError struct{ error }
+
+func (e *unansweredReadError) Unwrap() error { return e.error }
+
 // StatusClientGone is the status that is logged if the client has disconnected.
 const StatusClientGone = 499
 
@@ -226,6 +231,9 @@ var rows = []row{
 	{name: "an unreachable target", kind: either(as[*target.DownError], is(spdkrpc.Unreachable)),
 		status: http.StatusBadGateway, code: jsonrpc.CodeUnreachable, outcome: metrics.Unreachable, retry: time.Second,
 		text: "the SPDK target is unreachable. Nothing was executed; check that spdk_tgt runs, then retry."},
+	{name: "no response of SPDK in time to a call that only reads", kind: as[*unansweredReadError],
+		status: http.StatusGatewayTimeout, code: jsonrpc.CodeOutcomeUnknown, outcome: metrics.UnknownOutcome,
+		text: "SPDK did not answer in time, or ended during the call. This call only reads, so nothing was changed; check that spdk_tgt runs, then retry."},
 	{name: "no response of SPDK in time", kind: is(spdkrpc.OutcomeUnknown),
 		status: http.StatusGatewayTimeout, code: jsonrpc.CodeOutcomeUnknown, outcome: metrics.UnknownOutcome,
 		text: "SPDK did not answer in time: the call may have been, or may still be, executed. Check the state before retrying."},

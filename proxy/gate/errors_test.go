@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/spdkgate/spdkgate/lvstore/changes"
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/decide"
 	"github.com/spdkgate/spdkgate/proxy/keys"
@@ -89,6 +90,8 @@ func TestErrorsMapToResponses(t *testing.T) {
 		{&target.DownError{Socket: "/secret", Err: called(spdkrpc.OutcomeUnknown, 0)}, 502, -32052, false, second, "Nothing was executed"},
 		{called(spdkrpc.Unreachable, 0), 502, -32052, false, second, "Nothing was executed"},
 		{called(spdkrpc.OutcomeUnknown, 0), 504, -32054, false, 0, "may have been"},
+		{&unansweredReadError{called(spdkrpc.OutcomeUnknown, 0)}, 504, -32054, false, 0, "nothing was changed"},
+		{&changes.Refusal{Errno: syscall.EIO, Text: "check the disk", Err: called(spdkrpc.Failed, -32603)}, 200, -5, true, 0, "check the disk"},
 		{called(spdkrpc.Failed, jsonrpc.CodeTooLarge), 413, -32013, false, 0, "split it"},
 		{called(spdkrpc.Failed, -17), 200, -17, true, 0, "SPDK's text"},
 		{called(spdkrpc.Failed, 0), 500, -32603, false, 0, "X-Request-Id"},

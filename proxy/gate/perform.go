@@ -15,6 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // An Arrival contains the parts of a request that depend on the endpoint.
@@ -135,6 +136,9 @@ func (g *Gate) perform(ctx context.Context, current *Settings, c *Call) (value a
 	defer grant.Close()
 
 	value, err = g.serve(ctx, current, c, own, command)
+	if own.Users == ByRole && !command.Method.Mutates && errors.Is(err, spdkrpc.OutcomeUnknown) {
+		err = &unansweredReadError{err}
+	}
 	current.Tenancy.Executed(command.Method)
 	return g.answer(ctx, c, decided, scope, grant, command, value, err)
 }

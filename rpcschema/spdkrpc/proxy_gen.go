@@ -239,7 +239,8 @@ func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemove
 //   - -22: The changes between these snapshots are not in the metadata: a volume that is not a snapshot (`base`, or `snapshot` without `allow_volume`), different lvstores, external snapshots, a volume that was shrunk
 //   - -95: The proxy cannot read the lvstore's device; the lvstore has metadata pages of more than 4 KiB; or the release does not report how many clusters an lvol has
 //   - -74: The metadata does not match what the target reports, or is damaged; retry, then check the lvstore. Or a failed bdev_lvol_rename has changed a snapshot's alias
-//   - -32029: A snapshot is being deleted, or the device does not respond in time; retry
+//   - -5: The lvstore's device returned a read error; retry, then check the disk
+//   - -32029: A snapshot is being deleted, the device does not respond in time, or too many other calls read changes; retry
 //
 // spdk-proxy serves this method itself; SPDK does not have it.
 //

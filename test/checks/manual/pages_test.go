@@ -142,9 +142,13 @@ stat -c %%s "$2"
 ' >bin/blockdev
 chmod +x bin/snapshot-metadata-lister bin/blockdev
 export PATH="$PWD/bin:$PATH"`,
-		typed:  map[string]string{"/dev/monday": "monday.dev", "/dev/tuesday": "tuesday.dev", "/dev/restored": "restored.dev"},
-		before: map[string]string{"of=/dev/restored": "cmp /backup/data.img tuesday.dev"},
-		leave:  []string{"spdkgate_lvol_changes"}, // the simulated target has no metadata; test/suites/changes calls real ones
+		typed: map[string]string{"/dev/monday": "monday.dev", "/dev/tuesday": "tuesday.dev", "/dev/restored": "restored.dev"},
+		before: map[string]string{"of=/dev/restored": `cmp /backup/data.img tuesday.dev
+for failing in awk dd; do # copy_ranges fails if one of its commands fails
+  if (set +e +o pipefail; eval "$failing() { return 1; }"; copy_ranges tuesday.ranges tuesday.dev /backup/data.img); then echo "a failed $failing is not noticed"; exit 1; fi
+done
+if (set +e +o pipefail; copy_ranges missing.ranges tuesday.dev /backup/data.img); then echo "a missing list is not noticed"; exit 1; fi`},
+		leave: []string{"spdkgate_lvol_changes"}, // the simulated target has no metadata; test/suites/changes calls real ones
 	},
 	{path: "docs/csi-snapshots.md", setup: controller + `cd "$REPOSITORY"`},
 	{path: "docs/csi-volumes.md"},
