@@ -37,9 +37,9 @@ func TestUnreadableLoopDevicesFailCalls(t *testing.T) {
 		connector, err := New(HostOf("worker-1"), Options{Root: k.root, AllowLoop: true, Log: testLog(t)})
 		require.NoError(t, err)
 		c.spoil(k)
-		for operation, do := range operations(t, connector, e, 8*mib) {
-			if slices.Contains(c.fail, operation) {
-				require.ErrorContains(t, do(), says, operation)
+		for _, o := range operations(t, connector, e, 8*mib) {
+			if slices.Contains(c.fail, o.name) {
+				require.ErrorContains(t, o.do(), says, o.name)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -47,6 +48,13 @@ func (e fakeExec) CommandContext(_ context.Context, name string, args ...string)
 	}}}
 }
 func (e fakeExec) LookPath(string) (string, error) { return "", nil }
+
+// inFakeTime runs a subtest whose clock advances only while all of its goroutines wait, so that a
+// busy machine does not cause timeouts.
+func inFakeTime(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
 
 func soon(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -104,7 +112,7 @@ func TestNVMeReleaseDisconnectsDeviceInUse(t *testing.T) {
 }
 
 func TestNVMeWaitsForTheDevice(t *testing.T) {
-	t.Run("namespace appears late", func(t *testing.T) {
+	inFakeTime(t, "namespace appears late", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.exchange = func(string) error {
 			k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
@@ -114,7 +122,7 @@ func TestNVMeWaitsForTheDevice(t *testing.T) {
 		_, err := c.Connect(t.Context(), export1)
 		require.NoError(t, err)
 	})
-	t.Run("namespace appears only after a rescan", func(t *testing.T) {
+	inFakeTime(t, "namespace appears only after a rescan", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.exchange = func(string) error {
 			k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
@@ -128,7 +136,7 @@ func TestNVMeWaitsForTheDevice(t *testing.T) {
 		_, err := c.Connect(t.Context(), export1)
 		require.NoError(t, err)
 	})
-	t.Run("old controller is removed", func(t *testing.T) {
+	inFakeTime(t, "old controller is removed", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "deleting (no IO)", "127.0.0.1")
 		time.AfterFunc(50*time.Millisecond, func() { k.removeController("nvme0") })
@@ -141,14 +149,14 @@ func TestNVMeWaitsForTheDevice(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, k.root+"/dev/nvme1n1", d.Path)
 	})
-	t.Run("old controller is never removed", func(t *testing.T) {
+	inFakeTime(t, "old controller is never removed", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "deleting (no IO)", "127.0.0.1")
 		_, err := c.Connect(soon(t, 2*time.Second), export1)
 		require.ErrorIs(t, err, ErrTimeout)
 		require.ErrorContains(t, err, "nvme0 is deleting")
 	})
-	t.Run("controller is reconnecting", func(t *testing.T) {
+	inFakeTime(t, "controller is reconnecting", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
 		k.namespace(0, 0, 1, "uuid."+uuid1, gib)
@@ -161,7 +169,7 @@ func TestNVMeWaitsForTheDevice(t *testing.T) {
 		_, err = c.Connect(t.Context(), export1)
 		require.NoError(t, err)
 	})
-	t.Run("kernel removes the controller", func(t *testing.T) {
+	inFakeTime(t, "kernel removes the controller", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
 		time.AfterFunc(50*time.Millisecond, func() { k.removeController("nvme0") })
@@ -171,22 +179,24 @@ func TestNVMeWaitsForTheDevice(t *testing.T) {
 }
 
 func TestFailedNVMeConnectIsUndone(t *testing.T) {
-	k, c := newNVMeKernel(t, true)
-	k.exchange = func(string) error {
-		k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
-		k.namespace(0, 0, 1, "uuid."+uuid2, gib)
-		return nil
-	}
-	_, err := c.Connect(soon(t, 2*time.Second), export1)
-	require.ErrorIs(t, err, ErrNoNamespace)
-	require.ErrorContains(t, err, "nvme0n1 ("+uuid2+")", "the error lists the namespaces")
-	assert.Contains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
+	synctest.Test(t, func(t *testing.T) {
+		k, c := newNVMeKernel(t, true)
+		k.exchange = func(string) error {
+			k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
+			k.namespace(0, 0, 1, "uuid."+uuid2, gib)
+			return nil
+		}
+		_, err := c.Connect(soon(t, 2*time.Second), export1)
+		require.ErrorIs(t, err, ErrNoNamespace)
+		require.ErrorContains(t, err, "nvme0n1 ("+uuid2+")", "the error lists the namespaces")
+		assert.Contains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
 
-	// Another volume of the subsystem is now using the connection.
-	k.held["nvme0n1"] = true
-	_, err = c.Connect(soon(t, 2*time.Second), export1)
-	require.ErrorIs(t, err, ErrNoNamespace)
-	assert.NotContains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
+		// Another volume of the subsystem is now using the connection.
+		k.held["nvme0n1"] = true
+		_, err = c.Connect(soon(t, 2*time.Second), export1)
+		require.ErrorIs(t, err, ErrNoNamespace)
+		assert.NotContains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
+	})
 }
 
 func TestNVMeConnectReusesExistingController(t *testing.T) {

@@ -44,74 +44,75 @@ func TestReadsFailIfTheirTargetFails(t *testing.T) {
 	b.withCredentials(t)
 	id, err := request.ParseVolumeID(v.GetVolumeId())
 	require.NoError(t, err)
-	for name, read := range map[string]struct {
-		do func(ctx context.Context) error
+	for _, read := range []struct { // in a fixed order, because late RPCs of one read can fail in the next
+		name string
+		do   func(ctx context.Context) error
 		// despite lists the RPCs that may fail without failing the call.
 		despite []string
 	}{
-		"Inventory": {do: func(ctx context.Context) error { return onlyTarget(b.Inventory(ctx, nil, time.Minute)) }},
-		"InventoryOfFencedNodes": {do: func(ctx context.Context) error {
+		{name: "Inventory", do: func(ctx context.Context) error { return onlyTarget(b.Inventory(ctx, nil, time.Minute)) }},
+		{name: "InventoryOfFencedNodes", do: func(ctx context.Context) error {
 			return onlyTarget(b.InventoryOfFencedNodes(ctx, time.Minute))
 		}},
-		"InventoryOfSnapshots": {do: func(ctx context.Context) error {
+		{name: "InventoryOfSnapshots", do: func(ctx context.Context) error {
 			return onlyTarget(b.InventoryOfSnapshots(ctx, []string{s1}, time.Minute))
 		}},
-		"FindNamed": {do: func(ctx context.Context) error {
+		{name: "FindNamed", do: func(ctx context.Context) error {
 			snapshot, volume, err := b.FindNamed(ctx, id, "s1", "pvc-1")
 			if err == nil && (snapshot != s1 || volume != v.GetVolumeId()) {
 				err = fmt.Errorf("found %q and %q", snapshot, volume)
 			}
 			return err
 		}, despite: []string{"bdev_lvol_get_lvols", "bdev_get_bdevs"}}, // other RPCs return the same information
-		"Inspect": {do: func(ctx context.Context) error {
+		{name: "Inspect", do: func(ctx context.Context) error {
 			is, err := b.Inspect(ctx, id, nodeA)
 			if err == nil && is != (inventory.Inspected{SizeBytes: 16 * mib, Published: true}) {
 				err = fmt.Errorf("%+v", is)
 			}
 			return err
 		}},
-		"changes": {do: func(ctx context.Context) error {
+		{name: "changes", do: func(ctx context.Context) error {
 			_, err := b.readChanges(ctx, changesQuery{base: s1, target: s2, secrets: b.secrets})
 			return err
 		}},
-		"GetVolumeGroupSnapshot": {do: func(ctx context.Context) error {
+		{name: "GetVolumeGroupSnapshot", do: func(ctx context.Context) error {
 			_, err := b.GetVolumeGroupSnapshot(ctx, &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: group.GetGroupSnapshotId(), SnapshotIds: memberIDsOf(group), Secrets: b.secrets})
 			return err
 		}},
-		"GetSnapshot": {do: func(ctx context.Context) error {
+		{name: "GetSnapshot", do: func(ctx context.Context) error {
 			_, err := b.GetSnapshot(ctx, &csi.GetSnapshotRequest{SnapshotId: s1, Secrets: b.secrets})
 			return err
 		}},
-		"ListSnapshots": {do: func(ctx context.Context) error {
+		{name: "ListSnapshots", do: func(ctx context.Context) error {
 			_, err := b.ListSnapshots(ctx, &csi.ListSnapshotsRequest{Secrets: b.secrets})
 			return err
 		}},
-		"ListSnapshots of a volume": {do: func(ctx context.Context) error {
+		{name: "ListSnapshots of a volume", do: func(ctx context.Context) error {
 			_, err := b.ListSnapshots(ctx, &csi.ListSnapshotsRequest{SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets})
 			return err
 		}},
-		"ListVolumes": {do: func(ctx context.Context) error { _, err := b.ListVolumes(ctx, &csi.ListVolumesRequest{}); return err }},
-		"GetCapacity": {do: func(ctx context.Context) error { _, err := b.GetCapacity(ctx, &csi.GetCapacityRequest{}); return err }},
-		"ControllerGetVolume": {do: func(ctx context.Context) error {
+		{name: "ListVolumes", do: func(ctx context.Context) error { _, err := b.ListVolumes(ctx, &csi.ListVolumesRequest{}); return err }},
+		{name: "GetCapacity", do: func(ctx context.Context) error { _, err := b.GetCapacity(ctx, &csi.GetCapacityRequest{}); return err }},
+		{name: "ControllerGetVolume", do: func(ctx context.Context) error {
 			_, err := b.ControllerGetVolume(ctx, &csi.ControllerGetVolumeRequest{VolumeId: v.GetVolumeId()})
 			return err
 		}},
-		"ControllerGetVolumeHealth": {do: func(ctx context.Context) error {
+		{name: "ControllerGetVolumeHealth", do: func(ctx context.Context) error {
 			_, err := b.ControllerGetVolumeHealth(ctx, &csi.ControllerGetVolumeHealthRequest{VolumeId: v.GetVolumeId(), Secrets: b.secrets})
 			return err
 		}},
-		"ControllerListVolumeHealth": {do: func(ctx context.Context) error {
+		{name: "ControllerListVolumeHealth", do: func(ctx context.Context) error {
 			_, err := b.ControllerListVolumeHealth(ctx, &csi.ControllerListVolumeHealthRequest{Secrets: b.secrets})
 			return err
 		}},
-		"space": {do: func(ctx context.Context) error {
+		{name: "space", do: func(ctx context.Context) error {
 			services, err := b.openTargets(b.Controller.targets.placement, nil, "")
 			require.NoError(t, err)
 			_, err = spaceOf(ctx, services[0])
 			return err
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(read.name, func(t *testing.T) {
 			again := 0
 			for skip := 0; ; skip++ {
 				before := len(sim.failed())
@@ -121,14 +122,14 @@ func TestReadsFailIfTheirTargetFails(t *testing.T) {
 				failed := sim.failed()[before:]
 				// The fault can hit a late RPC of an earlier read, which has been canceled.
 				none, tolerated := len(failed) == 0, len(failed) > 0 && slices.Contains(read.despite, failed[0])
-				if err == nil && again < 3 && (none && skip == 0 && name != "changes" || !none && !tolerated) {
+				if err == nil && again < 3 && (none && skip == 0 && read.name != "changes" || !none && !tolerated) {
 					again++
 					skip--
 					continue
 				}
 				if none {
 					require.NoError(t, err)
-					require.True(t, skip > 0 || name == "changes")
+					require.True(t, skip > 0 || read.name == "changes")
 					return
 				}
 				if err == nil {

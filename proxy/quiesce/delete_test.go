@@ -358,10 +358,11 @@ func TestDeletionsPrepareBeforeFreezing(t *testing.T) {
 		return err
 	}
 	deletion := func() error { _, err := b.delete("s0", Mode{Freeze: true}); return err }
-	for name, c := range map[string]struct {
-		do  func() error
-		err error
-	}{"undone snapshots": {snapshots, spdkrpc.Failed}, "deletion": {deletion, nil}} {
+	for _, c := range []struct {
+		name string
+		do   func() error
+		err  error
+	}{{"undone snapshots", snapshots, spdkrpc.Failed}, {"deletion", deletion, nil}} {
 		refused := errors.New("volumes are being listed")
 		b.q.opts.Deleting = func(ctx context.Context, r rpcschema.Release) (func(), error) {
 			assert.Equal(t, "v24.01", r.String())
@@ -371,23 +372,23 @@ func TestDeletionsPrepareBeforeFreezing(t *testing.T) {
 		}
 		b.target.ForgetCalls()
 		var busy *BusyError
-		require.ErrorAs(t, c.do(), &busy, name)
+		require.ErrorAs(t, c.do(), &busy, c.name)
 		require.ErrorIs(t, busy.Err, refused)
 		assert.Contains(t, busy.Why, "listed")
-		assert.Zero(t, b.called("nvmf_subsystem_listener_set_ana_state")+b.called("bdev_lvol_snapshot")+b.called("bdev_lvol_delete"), name)
+		assert.Zero(t, b.called("nvmf_subsystem_listener_set_ana_state")+b.called("bdev_lvol_snapshot")+b.called("bdev_lvol_delete"), c.name)
 		b.target.ClearFaults()
 
 		entered, left := 0, 0
 		b.q.opts.Deleting = func(context.Context, rpcschema.Release) (func(), error) {
 			entered++
-			assert.Zero(t, b.called("nvmf_subsystem_listener_set_ana_state"), "no path is frozen yet: %s", name)
+			assert.Zero(t, b.called("nvmf_subsystem_listener_set_ana_state"), "no path is frozen yet: %s", c.name)
 			return func() {
 				left++
-				assert.Equal(t, 1, b.called("bdev_lvol_delete"), "leave was called: %s", name)
+				assert.Equal(t, 1, b.called("bdev_lvol_delete"), "leave was called: %s", c.name)
 			}, nil
 		}
-		require.ErrorIs(t, c.do(), c.err, name)
-		assert.Equal(t, []int{1, 1}, []int{entered, left}, name)
+		require.ErrorIs(t, c.do(), c.err, c.name)
+		assert.Equal(t, []int{1, 1}, []int{entered, left}, c.name)
 	}
 	b.q.opts.Deleting = func(context.Context, rpcschema.Release) (func(), error) {
 		return nil, errors.New("a single snapshot never has to be undone")
