@@ -8,6 +8,9 @@
 // or on an NVMe namespace of a second target. -histories and -steps determine the number of
 // operations, and -seed determines the random choices.
 //
+// Another test runs all of these operations, readers, and kills of the target concurrently, for the
+// time given by -beside. The target is started with the configuration that the proxy has saved.
+//
 // Other tests kill the target during operations, and make calls that the histories do not make.
 //
 // SPDK_TGT=/path/to/spdk_tgt names the target program; without it, the tests are skipped.

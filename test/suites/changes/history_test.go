@@ -48,17 +48,22 @@ func TestChangesRestoreSnapshots(t *testing.T) {
 					}
 				})
 			}
-			for name, n := range total {
-				t.Logf("%-32s %d", name, n)
-			}
-			for code, texts := range refused {
-				sum, example := 0, ""
-				for text, n := range texts {
-					sum, example = sum+n, text
-				}
-				t.Logf("refused with %d: %d, such as: %s", code, sum, example)
-			}
+			logTotals(t, total, refused)
 		})
+	}
+}
+
+// logTotals logs what was done, and how often each code was the reason for a refusal.
+func logTotals(t *testing.T, total map[string]int, refused map[int]map[string]int) {
+	for name, n := range total {
+		t.Logf("%-32s %d", name, n)
+	}
+	for code, texts := range refused {
+		sum, example := 0, ""
+		for text, n := range texts {
+			sum, example = sum+n, text
+		}
+		t.Logf("refused with %d: %d, such as: %s", code, sum, example)
 	}
 }
 

@@ -152,7 +152,15 @@ log: {format: text, level: warn}
 // A proxy is an spdk-proxy in front of a target. It is stopped when the test ends.
 type proxy struct {
 	client *spdkrpc.HTTPS
+	url    string
 	stop   func()
+}
+
+// as returns a client of the same proxy for another user.
+func (w *proxy) as(t *testing.T, user string) *proxy {
+	c, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: w.url, Username: user, Password: password})
+	require.NoError(t, err)
+	return &proxy{c, w.url, w.stop}
 }
 
 // programs is the directory of the programs that all tests share.
@@ -181,13 +189,15 @@ func build(result string, command ...string) (string, error) {
 	return result, nil
 }
 
-func startProxy(g *target) *proxy {
+func startProxy(g *target) *proxy { return startProxyWith(g, proxyConfig) }
+
+func startProxyWith(g *target, config string) *proxy {
 	program, err := proxyProgram()
 	require.NoError(g.t, err)
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(g.t, err)
 	address := "127.0.0.1:" + freePort(g.t)
-	require.NoError(g.t, os.WriteFile(g.dir+"/proxy.yaml", fmt.Appendf(nil, proxyConfig, address, g.dir, hash), 0o600))
+	require.NoError(g.t, os.WriteFile(g.dir+"/proxy.yaml", fmt.Appendf(nil, config, address, g.dir, hash), 0o600))
 	output, err := os.Create(g.dir + "/proxy.log")
 	require.NoError(g.t, err)
 	cmd := exec.Command(program, "serve", "--config", g.dir+"/proxy.yaml")
@@ -205,9 +215,7 @@ func startProxy(g *target) *proxy {
 			g.t.Logf("end of the proxy's log:\n%s", text[max(0, len(text)-3000):])
 		}
 	})
-	c, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: "http://" + address, Username: "admin", Password: password})
-	require.NoError(g.t, err)
-	w := &proxy{c, stop}
+	w := (&proxy{url: "http://" + address, stop: stop}).as(g.t, "admin")
 	require.Eventually(g.t, func() bool {
 		r, err := http.Get("http://" + address + "/readyz")
 		if err != nil {

@@ -217,11 +217,18 @@ func (w *testbed) query(q p, s *snapshot) ([]bool, error) {
 	if err := call("spdkgate_lvol_changes", q, &r); err != nil {
 		return nil, err
 	}
-	require.EqualValues(w.t, cluster, r.ClusterSize)
-	require.EqualValues(w.t, len(s.content), r.Size)
-	bitmap, err := base64.StdEncoding.DecodeString(r.Bitmap)
+	list, err := listOf(r, s)
 	require.NoError(w.t, err)
+	return list, nil
+}
+
+// listOf returns the clusters in a result for a snapshot.
+func listOf(r spdkrpc.ProxyLvolChanges, s *snapshot) ([]bool, error) {
+	bitmap, err := base64.StdEncoding.DecodeString(r.Bitmap)
 	list := make([]bool, len(s.content)/cluster)
+	if err != nil || r.ClusterSize != cluster || r.Size != uint64(len(s.content)) || len(bitmap) != (len(list)+7)/8 {
+		return nil, fmt.Errorf("snapshot %s of %d bytes has a list of %d bytes in clusters of %d: %v", s.uuid, len(s.content), r.Size, r.ClusterSize, r.Bitmap)
+	}
 	for i := range list {
 		list[i] = bitmap[i/8]>>(i%8)&1 == 1
 	}
