@@ -53,7 +53,7 @@ func (s schema) refusals(t *testing.T, former, changed map[string]any) (refused 
 }
 
 const witness = `{"spec": {"replicas": [{"number": 0}, {"number": 1}], "writer": {"node": "node-1", "generation": 2}},
-	"status": {"epoch": 5, "inSync": [0], "clean": true, "logged": [1], "held": {"generation": 2, "replicas": [0, 1]}}}`
+	"status": {"epoch": 5, "inSync": [0], "clean": true, "logged": [1], "discarded": [], "held": {"generation": 2, "replicas": [0, 1]}}}`
 
 // objectOf decodes an object. As in the API server, whole numbers become integers.
 func objectOf(t *testing.T, text string) map[string]any {
@@ -82,7 +82,9 @@ func integers(value any) any {
 func TestImpossibleWitnessTransitionsAreRejected(t *testing.T) {
 	s := witnessSchema(t)
 	fresh := witness[:strings.Index(witness, ",\n")] + `}`
-	created := fresh[:len(fresh)-1] + `, "status": {"epoch": 1, "inSync": [0, 1], "clean": true, "logged": [], "held": {"generation": 2, "replicas": []}}}`
+	created := fresh[:len(fresh)-1] + `, "status": {"epoch": 1, "inSync": [0, 1], "clean": true, "logged": [], "discarded": [], "held": {"generation": 2, "replicas": []}}}`
+	unused := strings.NewReplacer(`"node-1"`, `""`, `[0, 1]}}`, `[]}}`).Replace(witness)
+	const kept = `"inSync": [0] -> "inSync": [1]; "epoch": 5 -> "epoch": 6; "clean": true -> "clean": false; "logged": [1] -> "logged": []; "discarded": [] -> "discarded": [0]`
 	for name, c := range map[string]struct {
 		former, changes string
 		says            string // empty if permitted
@@ -90,7 +92,13 @@ func TestImpossibleWitnessTransitionsAreRejected(t *testing.T) {
 		"nothing":                             {witness, ``, ""},
 		"start":                               {witness, `"epoch": 5 -> "epoch": 6; "clean": true -> "clean": false`, ""},
 		"drop":                                {created, `"epoch": 1 -> "epoch": 2; "inSync": [0, 1] -> "inSync": [1]`, ""},
-		"list a held replica":                 {witness, `"epoch": 5 -> "epoch": 6; "inSync": [0] -> "inSync": [0, 1]; [1], "held -> [], "held`, ""},
+		"list a held replica":                 {witness, `"epoch": 5 -> "epoch": 6; "inSync": [0] -> "inSync": [0, 1]; "logged": [1] -> "logged": []`, ""},
+		"keep":                                {unused, kept, ""},
+		"keep while published":                {witness, `"epoch": 5 -> "epoch": 6; "inSync": [0] -> "inSync": [2]; {"number": 1} -> {"number": 2}; [1], "disc -> [], "disc; "discarded": [] -> "discarded": [0]`, "was held before"},
+		"keep without discarding the others":  {unused, strings.Replace(kept, `"discarded": [0]`, `"discarded": []`, 1), "was held before"},
+		"keep without an epoch":               {unused, strings.Replace(kept, `; "epoch": 5 -> "epoch": 6`, "", 1), "has a new epoch"},
+		"discards a replica that is in sync":  {witness, `"discarded": [] -> "discarded": [0]`, "not in logged or discarded"},
+		"discards no replica of the volume":   {witness, `"discarded": [] -> "discarded": [2]`, "only replicas of spec"},
 		"publish":                             {witness, `node-1", "generation": 2 -> node-2", "generation": 3`, ""},
 		"create":                              {fresh, fresh + ` -> ` + created, ""},
 		"add":                                 {witness, `{"number": 1} -> {"number": 1}, {"number": 2}`, ""},
@@ -99,7 +107,7 @@ func TestImpossibleWitnessTransitionsAreRejected(t *testing.T) {
 		"the set changes without an epoch":    {created, `"inSync": [0, 1] -> "inSync": [1]`, "has a new epoch"},
 		"a start without an epoch":            {witness, `"clean": true -> "clean": false`, "a start has a new epoch"},
 		"lists a replica that is not held":    {witness, `"epoch": 5 -> "epoch": 6; "inSync": [0] -> "inSync": [0, 2]; {"number": 1} -> {"number": 1}, {"number": 2}`, "was held before"},
-		"logs a replica that is in sync":      {witness, `"logged": [1] -> "logged": [0]`, "not in logged"},
+		"logs a replica that is in sync":      {witness, `"logged": [1] -> "logged": [0]`, "not in logged or discarded"},
 		"lists no replica of the volume":      {witness, `"logged": [1] -> "logged": [2]`, "only replicas of spec"},
 		"removes a replica that is in sync":   {witness, `{"number": 0},  -> `, "only replicas of spec"},
 		"removes a replica that is held":      {witness, `, {"number": 1} -> ; "logged": [1] -> "logged": []`, "held is of"},

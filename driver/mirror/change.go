@@ -211,7 +211,7 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 			return w, fmt.Errorf("%w: replicas %v are in sync, but the mirror contains only %d", ErrRefused, w.InSync.IDs(), l.first)
 		}
 		kind, format = replica.ByBitmap, keepMarks
-		switch replica.Readd(running, view[id], w.Logged.Has(id) && !hasOldData) {
+		switch replica.Readd(running, view[id], w.Logged.Has(id) && !hasOldData, w.Discarded.Has(id)) {
 		case replica.AddByBitmap:
 		case replica.AddInFull:
 			kind, format = replica.InFull, setMarks

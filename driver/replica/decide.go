@@ -134,7 +134,7 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 	}
 	d := Decision{Action: Start, InSync: start, Logged: logged &^ start}
 	for _, id := range (w.Replicas &^ start).IDs() {
-		switch Readd(start, v[id], d.Logged.Has(id)) {
+		switch Readd(start, v[id], d.Logged.Has(id), w.Discarded.Has(id)) {
 		case AddByBitmap:
 			d.ByBitmap |= SetOf(id)
 		case AddInFull:
@@ -172,9 +172,9 @@ const (
 )
 
 // Readd decides how a replica that is not in sync returns to a mirror that consists of the replicas
-// in running. logged reports whether the witness lists the replica in Logged. The witness must not
-// list the replica as in sync, because the replica is overwritten.
-func Readd(running Set, s Seen, logged bool) Return {
+// in running. logged and discarded report whether the witness lists the replica in Logged and in
+// Discarded. The witness must not list the replica as in sync, because the replica is overwritten.
+func Readd(running Set, s Seen, logged, discarded bool) Return {
 	switch s.State {
 	case Unreachable:
 		return NotThere
@@ -182,7 +182,7 @@ func Readd(running Set, s Seen, logged bool) Return {
 		return AddInFull
 	case Ours:
 		switch {
-		case s.Superblock.Rebuild == InFull:
+		case discarded || s.Superblock.Rebuild == InFull:
 			return AddInFull
 		case !s.Superblock.InSync.Contains(running) && s.Superblock.Rebuild == NoRebuild:
 			return Leave // the replica may contain the only copy of some data

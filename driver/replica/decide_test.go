@@ -20,6 +20,7 @@ func TestDecideReturnsTheNextAction(t *testing.T) {
 		onlyA    = Witness{Writer: self, Created: true, Replicas: setAB, InSync: setA, Held: setA, Logged: setB, Epoch: 5}
 		unlogged = Witness{Writer: self, Created: true, Replicas: setAB, InSync: setA, Held: setA, Epoch: 5}
 		fresh    = NewWitness(setAB).Publish("node1")
+		keptA    = Witness{Writer: self, Created: true, Replicas: setAB, InSync: setA, Discarded: setB, Epoch: 6}
 		equal    = mine(5, setAB, NoRebuild)
 		earlier  = mine(4, setAB, NoRebuild)
 		claimsB  = mine(5, setA, NoRebuild)
@@ -79,6 +80,15 @@ func TestDecideReturnsTheNextAction(t *testing.T) {
 		{"A listed, B claims that A failed", onlyA, claimsB, claimsA, start(setA, setB, 0, 0, setB)},
 		{"A listed, B unreadable", onlyA, claimsB, errored, start(setA, setB, 0, 0, setB)},
 		{"A listed, B foreign", onlyA, claimsB, foreign, start(setA, setB, 0, 0, setB)},
+		{"B discarded", keptA, earlier, equal, start(setA, 0, 0, setB, 0)},
+		{"B discarded, which claims that A failed", keptA, claimsB, claimsA, start(setA, 0, 0, setB, 0)},
+		{"B discarded, half rebuilt by bitmap", keptA, claimsB, partial, start(setA, 0, 0, setB, 0)},
+		{"B discarded, blank", keptA, claimsB, blank, start(setA, 0, 0, setB, 0)},
+		{"B discarded, foreign", keptA, claimsB, foreign, start(setA, 0, 0, 0, setB)},
+		{"B discarded, unreadable", keptA, claimsB, errored, start(setA, 0, 0, 0, setB)},
+		{"B discarded, A half rebuilt", keptA, partial, equal, stop(Refuse, NotRebuilt, setA)},
+		{"B discarded, A unreachable", keptA, gone, equal, stop(Wait, ReplicaMissing, setA)},
+		{"B discarded, with a later epoch", keptA, equal, mine(7, setB, NoRebuild), stop(Refuse, WitnessOlder, setB)},
 		{"a later epoch than in the witness", created, equal, mine(6, setAB, NoRebuild), stop(Refuse, WitnessOlder, setB)},
 		{"a later epoch on an unlisted replica", onlyA, equal, mine(6, setAB, NoRebuild), stop(Refuse, WitnessOlder, setB)},
 	} {
@@ -214,4 +224,49 @@ func TestSetContainsItsReplicas(t *testing.T) {
 	assert.Equal(t, 2, s.Len())
 	assert.True(t, s.Contains(SetOf(2)) && s.Contains(0))
 	assert.False(t, s.Contains(SetOf(1, 2)))
+}
+
+// After Keep, the witness lists only the kept replica. The others stay discarded until they are in
+// sync again.
+func TestKeepDiscardsAllOtherReplicas(t *testing.T) {
+	w := NewWitness(setAB).Publish("node1")
+	first := w.Writer
+	_, err := w.Publish("").Keep(1)
+	require.ErrorIs(t, err, ErrTransition, "not created")
+	w, err = w.Create(first)
+	require.NoError(t, err)
+	w, err = w.Start(first, setA, setB)
+	require.NoError(t, err)
+	_, err = w.Keep(1)
+	require.ErrorIs(t, err, ErrTransition, "published")
+	require.ErrorContains(t, err, "node1")
+	_, err = w.Publish("").Keep(2)
+	require.ErrorIs(t, err, ErrTransition, "not of the volume")
+
+	kept, err := w.Publish("").Keep(1)
+	require.NoError(t, err)
+	assert.Equal(t, Witness{Writer: Writer{"", 2}, Created: true, Replicas: setAB, InSync: setB, Discarded: setA, Epoch: w.Epoch + 1}, kept)
+	assert.True(t, kept.Kept(1))
+	assert.False(t, kept.Kept(0))
+	again, err := kept.Publish("node2").Keep(1)
+	require.NoError(t, err)
+	assert.Equal(t, kept.Publish("node2"), again, "a repeated decision changes nothing")
+	reversed, err := kept.Keep(0)
+	require.NoError(t, err)
+	assert.Equal(t, setA, reversed.InSync)
+	assert.Equal(t, setB, reversed.Discarded)
+
+	next := kept.Publish("node2")
+	next, err = next.Start(next.Writer, setB, 0)
+	require.NoError(t, err)
+	next, err = next.Hold(next.Writer, setAB)
+	require.NoError(t, err)
+	assert.Equal(t, setA, next.Discarded, "the rebuild is not complete")
+	next, err = next.SetInSync(next.Writer, setAB)
+	require.NoError(t, err)
+	assert.Zero(t, next.Discarded)
+
+	removed, err := kept.Remove(0)
+	require.NoError(t, err)
+	assert.Zero(t, removed.Discarded, "its number can be given to another replica")
 }

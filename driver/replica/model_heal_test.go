@@ -66,7 +66,7 @@ func (m *stepper) heal(s world, n int) {
 		}
 		t.W = w
 		rebuild := ByBitmap
-		switch m.rules.readd(node.Members, s.Replicas[id].Seen, s.W.Logged.Has(id)) {
+		switch m.rules.readd(node.Members, s.Replicas[id].Seen, s.W.Logged.Has(id), s.W.Discarded.Has(id)) {
 		case AddByBitmap:
 		case AddInFull:
 			rebuild, t.Nodes[n].Full = InFull, true
@@ -93,7 +93,8 @@ func (s *world) copyChunk(from, to ID) {
 	if from == to {
 		return
 	}
-	s.Replicas[to].Content, s.Replicas[to].Lacks = s.Replicas[from].Content, s.Replicas[from].Lacks
+	source := s.Replicas[from]
+	s.Replicas[to].Content, s.Replicas[to].Lacks, s.Replicas[to].Discarded = source.Content, source.Lacks, source.Discarded
 	for n := range s.Nodes {
 		data := &s.Nodes[n].WriteData
 		*data &^= SetOf(to)
@@ -101,4 +102,47 @@ func (s *world) copyChunk(from, to ID) {
 			*data |= SetOf(to)
 		}
 	}
+}
+
+// keepReplica adds the steps of an administrator who keeps one replica: the publication ends, the
+// replica's exports end, and the witness records the decision.
+func (m *stepper) keepReplica(s world) {
+	if !s.Keeping {
+		t := s
+		t.W, t.Keeping = m.rules.publish(s.W, ""), true
+		m.fault(t, unpublished, 0, 0)
+		return
+	}
+	for id := range ID(MaxReplicas) {
+		r := s.Replicas[id]
+		w, err := m.rules.keep(s.W, id)
+		if err != nil || w == s.W || r.Cut || r.Host != 0 && r.Host != uint8(s.W.Writer.Generation) {
+			continue
+		}
+		t := s
+		t.W, t.Kept, t.Keeping = w, true, false
+		for other := range t.Replicas {
+			if t.Replicas[other].Exists {
+				t.Replicas[other].Lacks, t.Replicas[other].Discarded = true, true
+			}
+		}
+		// The administrator accepts the loss of the writes that the replica lacks. A replica that
+		// is being rebuilt contains a mixture, which nobody may use.
+		t.Replicas[id].Lacks, t.Replicas[id].Discarded = s.incomplete(id), false
+		m.add(t, kept, 0, id, "")
+	}
+}
+
+// incomplete reports whether a replica's superblock records an unfinished rebuild.
+func (s *world) incomplete(id ID) bool { return s.Replicas[id].Seen.Superblock.Rebuild != NoRebuild }
+
+// onlyDiscarded reports whether all replicas of a fenced node's mirror are discarded. An
+// administrator has accepted the loss of writes to these replicas.
+func (s *world) onlyDiscarded(n int) bool {
+	for _, id := range s.Nodes[n].Members.IDs() {
+		if !s.Replicas[id].Discarded {
+			return false
+		}
+	}
+	return !s.writes(n)
 }

@@ -154,7 +154,7 @@ func (m *stepper) writes(s world, n int) {
 	if node.WriteData.Contains(all) && (node.Hold != afterError || m.rules.inFlightReturns) {
 		t := s
 		for id := range ID(MaxReplicas) {
-			if s.Replicas[id].Exists && !node.WriteData.Has(id) {
+			if s.Replicas[id].Exists && !node.WriteData.Has(id) && !s.onlyDiscarded(n) {
 				t.Replicas[id].Lacks = true
 			}
 		}
@@ -350,8 +350,19 @@ func (m *stepper) violated(s world) string {
 	if m.window {
 		return ""
 	}
-	if s.lacking(s.W.InSync) != 0 {
-		return "the witness lists a replica that lacks an acknowledged write"
+	for _, id := range s.lacking(s.W.InSync).IDs() {
+		if !s.Kept || !s.incomplete(id) { // otherwise, no node starts it
+			return "the witness lists a replica that lacks an acknowledged write"
+		}
+	}
+	for n := range s.Nodes {
+		node := s.Nodes[n]
+		for id := range ID(MaxReplicas) {
+			if s.Replicas[id].Discarded && s.writes(n) && node.Running && !node.Members.Has(id) && s.reaches(n, id) &&
+				m.rules.readd(node.Members, s.Replicas[id].Seen, s.W.Logged.Has(id), s.W.Discarded.Has(id)) == Leave {
+				return "a discarded replica is never rebuilt"
+			}
+		}
 	}
 	return m.unavailable(s)
 }
@@ -374,7 +385,7 @@ func (m *stepper) unavailable(s world) string {
 			continue
 		}
 		for id := range ID(MaxReplicas) {
-			if s.W.InSync.Has(id) && s.reaches(n, id) && m.rules.decide(s.self(n), s.W, true, s.view(n)).Action != Start {
+			if s.W.InSync.Has(id) && s.reaches(n, id) && !(s.Kept && s.incomplete(id)) && m.rules.decide(s.self(n), s.W, true, s.view(n)).Action != Start {
 				return "the volume does not start although the witness and an in-sync replica are reachable"
 			}
 		}

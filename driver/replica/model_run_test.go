@@ -27,6 +27,9 @@ func TestModelViolatesNoInvariant(t *testing.T) {
 		{"creation, and two failures or publications", initialWorld(), stepper{faults: 2}},
 		{"a volume in use, and two failures or publications", runningWorld(), stepper{faults: 2, errors: true}},
 		{"a third replica", runningWorld(), stepper{faults: 1, replace: true}},
+		{"an administrator keeps a replica of a degraded volume", degradedWorld(), stepper{faults: 2, keep: true, only: []kind{published, unpublished}}},
+		{"an administrator keeps a replica after the loss of a node", abandonedWorld(), stepper{faults: 2, keep: true, only: []kind{published, unpublished}}},
+		{"an administrator keeps one of two accused replicas", stoppedWorld(setAB, 0, Superblock{InSync: setA}, Superblock{InSync: setB}), stepper{faults: 3, keep: true, window: true, only: []kind{published, unpublished}}},
 		{"a witness restored from a backup", restorableWorld(), restoredModel()},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -16,6 +16,8 @@ const (
 	powerBack
 	pluginRestarted
 	published
+	unpublished
+	kept
 	exported
 	unexported
 	lateExport
@@ -71,6 +73,8 @@ var kindTexts = [kindCount]struct {
 	powerBack:         {"%s is back", 0, 1},
 	pluginRestarted:   {"the plugin of %s restarts", 0, 1},
 	published:         {"the witness names %s", 0, 1},
+	unpublished:       {"an administrator ends the publication", 0, 0},
+	kept:              {"an administrator keeps %s", 1, 2},
 	exported:          {"%s is exported to the publication of the witness", 1, 2},
 	unexported:        {"the export of %s to an earlier publication ends", 1, 2},
 	lateExport:        {"a delayed call exports %s to an earlier publication", 1, 2},
@@ -126,6 +130,8 @@ type stepper struct {
 	// restore allows the witness to be replaced with an earlier witness, or with a witness without
 	// a status.
 	restore bool
+	// keep allows an administrator to keep one replica.
+	keep bool
 	// reduced merges states if their differences cannot affect decisions. Do not set reduced if
 	// mistakes are planted in the rules.
 	reduced bool
@@ -275,6 +281,9 @@ func (m *stepper) controller(s world) {
 			t.W = m.rules.publish(s.W, nodeNames[n])
 			m.fault(t, published, n, 0)
 		}
+	}
+	if m.keep {
+		m.keepReplica(s)
 	}
 	for id := range ID(MaxReplicas) {
 		r := s.Replicas[id]

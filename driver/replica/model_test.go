@@ -13,11 +13,12 @@ import (
 // rules contains the decisions that the model makes.
 type rules struct {
 	decide    func(self Writer, w Witness, known bool, v View) Decision
-	readd     func(running Set, s Seen, logged bool) Return
+	readd     func(running Set, s Seen, logged, discarded bool) Return
 	publish   func(w Witness, node string) Witness
 	start     func(w Witness, self Writer, inSync, logged Set) (Witness, error)
 	setInSync func(w Witness, self Writer, inSync Set) (Witness, error)
 	remove    func(w Witness, id ID) (Witness, error)
+	keep      func(w Witness, id ID) (Witness, error)
 	// failFirst lets the mirror continue without a replica before the witness has changed.
 	failFirst bool
 	// errorsPass makes the mirror drop a replica after a live server's error, as md does, instead
@@ -61,7 +62,7 @@ type rules struct {
 }
 
 func productRules() rules {
-	return rules{decide: Decide, readd: Readd, publish: Witness.Publish, start: Witness.Start, setInSync: Witness.SetInSync, remove: Witness.Remove}
+	return rules{decide: Decide, readd: Readd, publish: Witness.Publish, start: Witness.Start, setInSync: Witness.SetInSync, remove: Witness.Remove, keep: Witness.Keep}
 }
 
 const nodeCount = 2
@@ -76,9 +77,13 @@ type replicaState struct {
 	Cut    bool  // the controller cannot reach the server
 
 	Content uint8 // the write that the replica contains
-	Lacks   bool  // an acknowledged write is missing
+	Lacks   bool  // an acknowledged write is missing, or an administrator has discarded the content
 	Bit     bool  // the bitmap on the replica marks the chunk
 	Used    uint8 // the last generation with this replica in an array
+
+	// Discarded means that an administrator has discarded the content. No rebuild has overwritten
+	// it since.
+	Discarded bool
 }
 
 type plan uint8
@@ -140,6 +145,9 @@ type world struct {
 	// backups of the witness.
 	Backup               Witness
 	BackedUp, Restorable bool
+	// Keeping means that an administrator has decided to keep a replica. Kept means that the
+	// witness has recorded such a decision. The replica may be incomplete.
+	Keeping, Kept bool
 }
 
 func initialWorld() world {

@@ -54,6 +54,15 @@ func degradedWorld() world {
 	return s
 }
 
+// abandonedWorld returns the state of a degraded volume whose node has lost power, and whose
+// current replica A is on a lost server.
+func abandonedWorld() world {
+	s := degradedWorld()
+	s.Nodes[0] = nodeState{Off: true, Link: setA}
+	s.Nodes[1].Link, s.Replicas[0].Cut = setA, true
+	return s
+}
+
 const (
 	startLacking   = "an array starts with a replica that lacks an acknowledged write"
 	listsLacking   = "the witness lists a replica that lacks an acknowledged write"
@@ -62,6 +71,7 @@ const (
 	rebuiltLacking = "a rebuilt replica lacks an acknowledged write"
 	writesAfter    = "a node writes to a replica that a later publication has used"
 	cannotStart    = "the volume does not start although the witness and an in-sync replica are reachable"
+	neverRebuilt   = "a discarded replica is never rebuilt"
 	cannotCreate   = "the volume cannot be created although all replicas are reachable"
 )
 
@@ -177,19 +187,19 @@ func plantedDecisions() []planted {
 			return s
 		}(), stepper{window: true}, func(r *rules) { r.decide = ignoreEpochs }, startLacking},
 		{"an unlisted replica is blank: rebuilds by bitmap", runningWorld(), stepper{faults: 1, replace: true}, func(r *rules) {
-			r.readd = func(running Set, s Seen, logged bool) Return {
+			r.readd = func(running Set, s Seen, logged, discarded bool) Return {
 				if s.State == Blank {
 					return AddByBitmap
 				}
-				return Readd(running, s, logged)
+				return Readd(running, s, logged, discarded)
 			}
 		}, rebuiltLacking},
 		{"a full rebuild was interrupted: continues by bitmap", runningWorld(), stepper{faults: 2, replace: true}, func(r *rules) {
-			r.readd = func(running Set, s Seen, logged bool) Return {
+			r.readd = func(running Set, s Seen, logged, discarded bool) Return {
 				if s.Superblock.Rebuild == InFull {
 					return AddByBitmap
 				}
-				return Readd(running, s, logged)
+				return Readd(running, s, logged, discarded)
 			}
 		}, rebuiltLacking},
 	}
@@ -200,7 +210,7 @@ func plantedDecisions() []planted {
 func plantedStops() []planted {
 	power := stepper{faults: 1, only: []kind{powerLost}}
 	lost := stepper{faults: 2, only: []kind{serverLost, powerLost}}
-	byLog := func(running Set, s Seen, _ bool) Return { return Readd(running, s, true) }
+	byLog := func(running Set, s Seen, _, discarded bool) Return { return Readd(running, s, true, discarded) }
 	return []planted{
 		{"unclean, both current: starts both", runningWorld(), power, func(r *rules) {
 			r.decide = func(self Writer, w Witness, known bool, v View) Decision {
@@ -324,12 +334,54 @@ func plantedOrders() []planted {
 	}
 }
 
+// plantedKeeps contains mistakes that matter when an administrator keeps a replica.
+func plantedKeeps() []planted {
+	model := stepper{faults: 2, keep: true, only: []kind{published, unpublished}}
+	return []planted{
+		{"kept while the volume is published", degradedWorld(), model, func(r *rules) {
+			r.keep = func(w Witness, id ID) (Witness, error) {
+				writer := w.Writer
+				w.Writer.Node = ""
+				w, err := w.Keep(id)
+				w.Writer = writer
+				return w, err
+			}
+		}, startLacking},
+		{"the discarded replica is not recorded", degradedWorld(), model, func(r *rules) {
+			r.keep = func(w Witness, id ID) (Witness, error) {
+				w, err := w.Keep(id)
+				w.Discarded = 0
+				return w, err
+			}
+		}, neverRebuilt},
+		{"a discarded replica is left", degradedWorld(), model, func(r *rules) {
+			r.readd = func(running Set, s Seen, logged, _ bool) Return { return Readd(running, s, logged, false) }
+		}, neverRebuilt},
+		{"a discarded replica is rebuilt by the log", degradedWorld(), model, func(r *rules) {
+			r.readd = func(running Set, s Seen, logged, discarded bool) Return {
+				if discarded {
+					return AddByBitmap
+				}
+				return Readd(running, s, logged, discarded)
+			}
+		}, rebuiltLacking},
+		{"the discarded replica stays in sync", degradedWorld(), model, func(r *rules) {
+			r.keep = func(w Witness, id ID) (Witness, error) {
+				before := w.InSync
+				w, err := w.Keep(id)
+				w.InSync |= before
+				return w, err
+			}
+		}, listsLacking},
+	}
+}
+
 func TestModelFindsPlantedMistakes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
 	t.Parallel()
-	for _, p := range slices.Concat(plantedDecisions(), plantedStops(), plantedRestores(), plantedOrders()) {
+	for _, p := range slices.Concat(plantedDecisions(), plantedStops(), plantedRestores(), plantedKeeps(), plantedOrders()) {
 		t.Run(p.name, func(t *testing.T) {
 			m := p.model
 			m.rules = productRules()

@@ -45,6 +45,9 @@ type Witness struct {
 	// Logged contains replicas that are not in InSync. The log on the replicas in InSync marks
 	// every region where a replica in Logged may differ.
 	Logged Set
+	// Discarded contains replicas whose contents an administrator has given up. They are not in
+	// InSync, and are overwritten in full, whatever their superblocks record.
+	Discarded Set
 	// Epoch counts the writes of InSync, including the starts of the mirror. If a superblock has a
 	// later epoch, the witness was restored from a backup.
 	Epoch uint64
@@ -134,7 +137,32 @@ func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	}
 	w.InSync, w.Epoch = inSync, w.Epoch+1
 	w.Logged &^= inSync
+	w.Discarded &^= inSync
 	return w, nil
+}
+
+// Keep records an administrator's decision to continue with one replica, even if it lacks
+// acknowledged writes. It discards the contents of all other replicas. The volume must not be
+// published, so that no mirror still uses the discarded replicas as current.
+func (w Witness) Keep(id ID) (Witness, error) {
+	switch {
+	case !w.Replicas.Has(id):
+		return w, fmt.Errorf("%w: the volume has no replica %d", ErrTransition, id)
+	case !w.Created:
+		return w, fmt.Errorf("%w: the volume is not created yet", ErrTransition)
+	case w.Kept(id):
+		return w, nil
+	case w.Writer.Node != "":
+		return w, fmt.Errorf("%w: the volume is published to node %s", ErrTransition, w.Writer.Node)
+	}
+	w.InSync, w.Discarded, w.Epoch = SetOf(id), w.Replicas&^SetOf(id), w.Epoch+1
+	w.Held, w.Logged, w.Clean = 0, 0, false
+	return w, nil
+}
+
+// Kept reports whether the volume continues with one replica, and all others are discarded.
+func (w Witness) Kept(id ID) bool {
+	return w.InSync == SetOf(id) && w.Discarded == w.Replicas&^SetOf(id)
 }
 
 // Hold records the replicas in the mirror. The writer stores the result before it adds a replica to
@@ -173,6 +201,7 @@ func (w Witness) Remove(id ID) (Witness, error) {
 	}
 	w.Replicas &^= SetOf(id)
 	w.Logged &^= SetOf(id)
+	w.Discarded &^= SetOf(id)
 	return w, nil
 }
 

@@ -77,11 +77,12 @@ type (
 	// statusJSON is the object's status, which is missing until the first superblocks have been
 	// written.
 	statusJSON struct {
-		Epoch  *uint64   `json:"epoch"`
-		InSync []int     `json:"inSync"`
-		Clean  *bool     `json:"clean"`
-		Logged []int     `json:"logged"`
-		Held   *heldJSON `json:"held"`
+		Epoch     *uint64   `json:"epoch"`
+		InSync    []int     `json:"inSync"`
+		Clean     *bool     `json:"clean"`
+		Logged    []int     `json:"logged"`
+		Discarded []int     `json:"discarded"`
+		Held      *heldJSON `json:"held"`
 	}
 	// heldJSON contains the replicas in the mirror of one publication. Other publications ignore
 	// it.
@@ -173,31 +174,31 @@ func (r *Record) readStatus(s *statusJSON) error {
 	if s == nil {
 		return nil
 	}
-	if s.Epoch == nil || s.InSync == nil || s.Clean == nil || s.Logged == nil || s.Held == nil || s.Held.Generation == nil || s.Held.Replicas == nil {
-		return errors.New("epoch, inSync, clean, logged or held is missing")
+	if s.Epoch == nil || s.InSync == nil || s.Clean == nil || s.Logged == nil || s.Discarded == nil || s.Held == nil || s.Held.Generation == nil || s.Held.Replicas == nil {
+		return errors.New("epoch, inSync, clean, logged, discarded or held is missing")
 	}
 	w := &r.Witness
-	var sets [3]replica.Set
-	for i, list := range [][]int{s.InSync, s.Logged, s.Held.Replicas} {
+	var sets [4]replica.Set
+	for i, list := range [][]int{s.InSync, s.Logged, s.Discarded, s.Held.Replicas} {
 		set, err := setOf(list)
 		if err != nil {
 			return err
 		}
 		sets[i] = set
 	}
-	w.Created, w.Epoch, w.Clean, w.InSync, w.Logged = true, *s.Epoch, *s.Clean, sets[0], sets[1]
+	w.Created, w.Epoch, w.Clean, w.InSync, w.Logged, w.Discarded = true, *s.Epoch, *s.Clean, sets[0], sets[1], sets[2]
 	if *s.Held.Generation == w.Writer.Generation {
-		w.Held = sets[2]
+		w.Held = sets[3]
 	}
 	switch {
 	case w.Epoch == 0 || w.InSync == 0:
 		return errors.New("epoch is 0, or inSync is empty")
 	case *s.Held.Generation > w.Writer.Generation:
 		return errors.New("held.generation is later than writer.generation")
-	case !w.Replicas.Contains(w.InSync | w.Logged | w.Held):
-		return errors.New("inSync, logged or held contains a replica that spec does not have")
-	case w.InSync&w.Logged != 0:
-		return errors.New("a replica is in both inSync and logged")
+	case !w.Replicas.Contains(w.InSync | w.Logged | w.Discarded | w.Held):
+		return errors.New("inSync, logged, discarded or held contains a replica that spec does not have")
+	case w.InSync&(w.Logged|w.Discarded) != 0:
+		return errors.New("a replica in inSync is also in logged or discarded")
 	}
 	return nil
 }
@@ -241,7 +242,7 @@ func encodeStatus(w replica.Witness) *statusJSON {
 		return nil
 	}
 	return &statusJSON{
-		Epoch: &w.Epoch, InSync: listOf(w.InSync), Clean: &w.Clean, Logged: listOf(w.Logged),
+		Epoch: &w.Epoch, InSync: listOf(w.InSync), Clean: &w.Clean, Logged: listOf(w.Logged), Discarded: listOf(w.Discarded),
 		Held: &heldJSON{&w.Writer.Generation, listOf(w.Held)},
 	}
 }

@@ -14,13 +14,13 @@ import (
 const whole = `{"apiVersion": "spdkgate.io/v1alpha1", "kind": "ReplicatedVolume",
 	"metadata": {"name": "pvc-1", "uid": "u", "resourceVersion": "7", "finalizers": ["spdkgate.io/replicas"], "managedFields": [{}]},
 	"spec": {"replicas": [{"number": 0, "server": "storage-1", "lvol": "lvs/pvc-1"}, {"number": 1, "server": "storage-2", "lvol": "lvs/pvc-1"}], "writer": {"node": "node-1", "generation": 3}},
-	"status": {"epoch": 5, "inSync": [0], "clean": false, "logged": [1], "held": {"generation": 3, "replicas": [0]}}}`
+	"status": {"epoch": 5, "inSync": [0], "clean": false, "logged": [1], "discarded": [1], "held": {"generation": 3, "replicas": [0]}}}`
 
 func TestWitnessObjectIsDecoded(t *testing.T) {
 	r, err := decode([]byte(whole))
 	require.NoError(t, err)
 	assert.Equal(t, replica.Witness{
-		Writer: replica.Writer{Node: "node-1", Generation: 3}, Created: true, Replicas: setAB, InSync: setA, Held: setA, Logged: setB, Epoch: 5,
+		Writer: replica.Writer{Node: "node-1", Generation: 3}, Created: true, Replicas: setAB, InSync: setA, Held: setA, Logged: setB, Discarded: setB, Epoch: 5,
 	}, r.Witness)
 	text, err := r.encode()
 	require.NoError(t, err)
@@ -71,6 +71,11 @@ func TestInvalidWitnessObjectsAreRejected(t *testing.T) {
 		`"clean": false -> "clean": null`,
 		`"logged": [1], -> `,
 		`"logged": [1] -> "logged": [2]`,
+		`"discarded": [1], -> `,
+		`"discarded": [1] -> "discarded": null`,
+		`"discarded": [1] -> "discarded": [0]`,
+		`"discarded": [1] -> "discarded": [2]`,
+		`"discarded": [1] -> "discarded": [3]`,
 		`, "held": {"generation": 3, "replicas": [0]} -> `,
 		`{"generation": 3, "replicas": [0]} -> {"generation": 4, "replicas": [0]}`,
 		`{"generation": 3, "replicas": [0]} -> {"generation": 3, "replicas": [2]}`,

@@ -228,11 +228,11 @@ func (s *Store) Remove(ctx context.Context, name string, id replica.ID, place Pl
 		}
 		return r.Witness.Remove(id)
 	}
-	// Remove the replica from the log first, because the log must not cover the next replica with
-	// this number.
+	// Remove the replica from the status first: the log must not cover the next replica with this
+	// number.
 	r, err := s.change(ctx, name, "status", func(r *Record) error {
 		w, err := remove(r)
-		r.Witness.Logged = w.Logged
+		r.Witness.Logged, r.Witness.Discarded = w.Logged, w.Discarded
 		return err
 	})
 	if err != nil {
@@ -240,13 +240,26 @@ func (s *Store) Remove(ctx context.Context, name string, id replica.ID, place Pl
 	}
 	return s.change(ctx, name, "", func(r *Record) error {
 		w, err := remove(r)
-		if err == nil && w.Logged != r.Witness.Logged {
-			return fmt.Errorf("%w: the log covers replica %d, which is being removed", replica.ErrTransition, id)
+		if err == nil && (w.Logged != r.Witness.Logged || w.Discarded != r.Witness.Discarded) {
+			return fmt.Errorf("%w: the log covers replica %d, which is being removed, or an administrator has discarded it", replica.ErrTransition, id)
 		}
 		r.Witness = w
 		if !w.Replicas.Has(id) {
 			r.Places[id] = Place{}
 		}
+		return err
+	})
+}
+
+// Keep records an administrator's decision to continue with one replica, and to discard all others.
+// See [replica.Witness.Keep]. It fails if the replica with this number is not at the given place.
+func (s *Store) Keep(ctx context.Context, name string, id replica.ID, place Place) (Record, error) {
+	return s.change(ctx, name, "status", func(r *Record) error {
+		if r.Places[id] != place {
+			return fmt.Errorf("%w: replica %d is at %v", ErrOther, id, r.Places[id])
+		}
+		w, err := r.Witness.Keep(id)
+		r.Witness = w
 		return err
 	})
 }

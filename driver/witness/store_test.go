@@ -254,3 +254,27 @@ func TestAlteredWitnessIsRejected(t *testing.T) {
 	_, err = s.Change(t.Context(), volume, r.UID, func(w replica.Witness) (replica.Witness, error) { return w.Log(writer, setB) })
 	require.ErrorIs(t, err, ErrUnreadable)
 }
+
+// Keep changes only the status, fails while a node uses the volume, and can be repeated. Its
+// outcome is read back if it is unknown.
+func TestKeepStoresTheDiscardedReplicas(t *testing.T) {
+	for name, lost := range map[string]fault{"": after(func() {}), "request lost": lostRequest, "response lost": lostResponse} {
+		a, s, _ := started(t)
+		_, err := s.Keep(t.Context(), volume, 1, placeB)
+		require.ErrorIs(t, err, replica.ErrTransition, name)
+		_, err = s.Publish(t.Context(), volume, "")
+		require.NoError(t, err)
+		_, err = s.Keep(t.Context(), volume, 1, placeA)
+		require.ErrorIs(t, err, ErrOther, name)
+		before := a.object(volume)["spec"]
+		a.inject(http.MethodPut, lost)
+		for range 2 {
+			r, err := s.Keep(t.Context(), volume, 1, placeB)
+			require.NoError(t, err, name)
+			assert.Equal(t, setB, r.Witness.InSync, name)
+			assert.Equal(t, setA, r.Witness.Discarded, name)
+			assert.Equal(t, uint64(3), r.Witness.Epoch, name)
+		}
+		assert.Equal(t, before, a.object(volume)["spec"], name)
+	}
+}
