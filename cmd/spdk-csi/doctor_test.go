@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net/http"
@@ -33,22 +34,35 @@ import (
 // newTarget starts a simulated target behind a stand-in proxy, and configures the driver to use it.
 func newTarget(t *testing.T) *spdkrpc.Client {
 	t.Helper()
-	sim, err := spdktest.Start(spdktest.Options{})
-	require.NoError(t, err)
-	socket := spdkrpc.NewSocket(sim.Socket())
-	gateway := httptest.NewServer(forward(socket))
-	t.Cleanup(func() {
-		gateway.Close()
-		assert.NoError(t, socket.Close())
-		assert.NoError(t, sim.Close())
-	})
-	configure(t, `{"nodes": [{"name": "t0", "rpcURL": "`+gateway.URL+`", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "lvstores": ["lvs0"]}]}`, `{"rpcTokens": [{"name": "t0", "username": "u", "password": "p"}]}`)
-	rpc := spdkrpc.NewClient(socket)
-	_, err = rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk"), NumBlocks: 100 << 8, BlockSize: 4096})
-	require.NoError(t, err)
-	_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: "lvs0"})
-	require.NoError(t, err)
-	return rpc
+	return newTargets(t, 1)[0]
+}
+
+// newTargets starts simulated targets t0, t1 and so on, each with an lvstore lvs0, and writes a
+// configuration that contains them.
+func newTargets(t *testing.T, count int) (clients []*spdkrpc.Client) {
+	t.Helper()
+	var nodes, tokens []string
+	for i := range count {
+		sim, err := spdktest.Start(spdktest.Options{})
+		require.NoError(t, err)
+		socket := spdkrpc.NewSocket(sim.Socket())
+		gateway := httptest.NewServer(forward(socket))
+		t.Cleanup(func() {
+			gateway.Close()
+			assert.NoError(t, socket.Close())
+			assert.NoError(t, sim.Close())
+		})
+		nodes = append(nodes, fmt.Sprintf(`{"name": "t%d", "rpcURL": "%s", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "lvstores": ["lvs0"]}`, i, gateway.URL))
+		tokens = append(tokens, fmt.Sprintf(`{"name": "t%d", "username": "u", "password": "p"}`, i))
+		rpc := spdkrpc.NewClient(socket)
+		_, err = rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk"), NumBlocks: 100 << 8, BlockSize: 4096})
+		require.NoError(t, err)
+		_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: "lvs0"})
+		require.NoError(t, err)
+		clients = append(clients, rpc)
+	}
+	configure(t, `{"nodes": [`+strings.Join(nodes, ", ")+`]}`, `{"rpcTokens": [`+strings.Join(tokens, ", ")+`]}`)
+	return clients
 }
 
 // configure writes the controller's configuration and Secret.

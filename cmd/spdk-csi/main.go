@@ -146,7 +146,7 @@ once on SIGHUP. The node only records which volumes were used on it and must not
 	_ = fs.MarkHidden("v")
 	cmd.MarkFlagsMutuallyExclusive("snapshot-metadata", "controller")
 	cmd.MarkFlagsMutuallyExclusive("snapshot-metadata", "node")
-	cmd.AddCommand(doctorCommand(doctor.LongestCall), fenceCommand(), unfenceCommand(), moveCommand(), inventoryCommand(), nodeStatusCommand(), drainHookCommand(), uninstallCheckCommand())
+	cmd.AddCommand(doctorCommand(doctor.LongestCall), fenceCommand(), unfenceCommand(), moveCommand(), inventoryCommand(), replicaCommand(), nodeStatusCommand(), drainHookCommand(), uninstallCheckCommand())
 	return cmd
 }
 

@@ -57,13 +57,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	b.WriteString("\n## Flags of spdk-csi\n")
 	cmd := command(io.Discard)
 	writeFlags(&b, cmd.Flags())
-	for _, sub := range cmd.Commands() {
-		if sub.Name() == "help" || sub.Name() == "completion" {
-			continue
-		}
-		fmt.Fprintf(&b, "\n### spdk-csi %s\n%s: `spdk-csi %s`.\n", sub.Name(), sub.Short, useOf(sub))
-		writeFlags(&b, sub.Flags())
-	}
+	writeCommands(&b, cmd)
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(b.String()), 0o644))
 		return
@@ -77,6 +71,21 @@ const referenceHead = `# Reference of spdk-csi
 
 This page lists the parameters of classes, the keys of ` + "`config.json` and `secret.json`" + `, and the flags. ` + "`make generate`" + ` generates it from the code.
 `
+
+// writeCommands describes the subcommands of a command. A command that only groups others is
+// omitted.
+func writeCommands(b *strings.Builder, cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		switch {
+		case sub.Name() == "help" || sub.Name() == "completion":
+		case sub.HasSubCommands():
+			writeCommands(b, sub)
+		default:
+			fmt.Fprintf(b, "\n### %s\n%s: `%s %s`.\n", sub.CommandPath(), sub.Short, cmd.CommandPath(), useOf(sub))
+			writeFlags(b, sub.Flags())
+		}
+	}
+}
 
 func useOf(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.Use, "|", "or") }
 

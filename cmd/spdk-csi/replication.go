@@ -27,7 +27,7 @@ type replicationFlags struct {
 }
 
 func (f *replicationFlags) add(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.enabled, "replication", false, "manage volumes with two replicas (experimental: no class can request them yet). Needs the component replication, and on nodes the kernel module dm_mirror")
+	fs.BoolVar(&f.enabled, "replication", false, "manage volumes with two replicas, which StorageClasses request with replicas: \"2\" (experimental). Needs the component replication, and on nodes the kernel module dm_mirror")
 	fs.DurationVar(&f.timeout, "replica-timeout", 5*time.Second, "how long a storage server may be unresponsive before the node continues without its replica")
 	fs.StringVar(&f.accountDir, "service-account-dir", kubernetes.ServiceAccountDir, "directory with the token and the CA for --replication and --volume-events")
 }

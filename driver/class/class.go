@@ -32,6 +32,9 @@ type Class struct {
 	Thick bool
 	// Replicas is the number of storage servers that store a copy of the volume; 0 means 1.
 	Replicas int
+	// ReplicaSpread is the name of a label whose values differ between the targets of the replicas;
+	// empty means that any two targets will do.
+	ReplicaSpread string
 	// Clear selects what happens to the contents of clusters that a volume frees; empty means
 	// ClearZeroes.
 	Clear Clear
@@ -143,6 +146,9 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 	}
 	if c.EncryptionDiscards && c.Encryption == NoEncryption {
 		return c, fmt.Errorf("%w: encryptionDiscards is set without encryption: add encryption, or remove it", ErrParameter)
+	}
+	if c.ReplicaSpread != "" && c.Replicas != 2 {
+		return c, fmt.Errorf("%w: replicaSpread is set without replicas: %q: add replicas, or remove it", ErrParameter, "2")
 	}
 	l, err := ParseMutable(mutable)
 	c.Limits = c.Limits.With(l)

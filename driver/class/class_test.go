@@ -55,6 +55,22 @@ func TestEncryptionParametersAreParsed(t *testing.T) {
 	}
 }
 
+func TestReplicaParametersAreParsed(t *testing.T) {
+	for value, want := range map[string]int{"1": 1, "2": 2} {
+		c, err := Parse(map[string]string{"replicas": value}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, Class{Replicas: want}, c)
+	}
+	c, err := Parse(map[string]string{"replicas": "2", "replicaSpread": "zone"}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Class{Replicas: 2, ReplicaSpread: "zone"}, c)
+	for _, p := range []map[string]string{{"replicas": "3"}, {"replicas": "0"}, {"replicas": ""}, {"replicas": "two"}, {"replicas": "2", "replicaSpread": ""}, {"replicaSpread": "zone"}, {"replicas": "1", "replicaSpread": "zone"}} {
+		_, err := Parse(p, nil)
+		require.ErrorIs(t, err, ErrParameter, p)
+		assert.ErrorContains(t, err, "replica")
+	}
+}
+
 func TestClearMethodsAreParsed(t *testing.T) {
 	for value, want := range map[string]Clear{
 		"zeroes": ClearZeroes, "unmap": ClearZeroes, "write_zeroes": ClearWriteZeroes,
@@ -143,6 +159,9 @@ func TestReferenceDescribesEveryParameter(t *testing.T) {
 		given := map[string]string{d.Name: d.Example}
 		if d.Name == "encryptionDiscards" {
 			given["encryption"] = "luks2"
+		}
+		if d.Name == "replicaSpread" {
+			given["replicas"] = "2"
 		}
 		_, err := Parse(given, nil)
 		require.NoError(t, err, d.Name)

@@ -56,6 +56,25 @@ var parameters = []Parameter{
 		},
 	},
 	{
+		Name: "replicas", Values: "1 (the default) or 2", Example: "2",
+		Meaning: "number of storage servers that store a copy of the volume. 2 is experimental; see [Replicated volumes](replication.md)",
+		set: func(c *Class, v string) bool {
+			c.Replicas = 1
+			if v == "2" {
+				c.Replicas = 2
+			}
+			return v == "1" || v == "2"
+		},
+	},
+	{
+		Name: "replicaSpread", Values: "the name of a label of targets in config.json, such as zone", Example: "zone",
+		Meaning: "with `replicas: \"2\"`: both storage servers have this label in `config.json`, with different values",
+		set: func(c *Class, v string) bool {
+			c.ReplicaSpread = strings.TrimSpace(v)
+			return c.ReplicaSpread != ""
+		},
+	},
+	{
 		Name: "clearMethod", Values: "zeroes (the default), write_zeroes, or one that exposes the data of deleted volumes: unmap-may-expose-deleted-data, none-exposes-deleted-data", Example: "write_zeroes",
 		Meaning: "how freed space is cleared; see [deleted data](csi-deleted-data.md)",
 		set:     setClear,

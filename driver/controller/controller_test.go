@@ -134,7 +134,7 @@ func TestCreateRefusesInvalidRequests(t *testing.T) {
 		"wrong password": {func(r *csi.CreateVolumeRequest) {
 			r.Secrets = map[string]string{config.SecretKey: strings.Replace(b.secrets[config.SecretKey], password, "hunter2", 1)}
 		}, codes.Unauthenticated, "rpcTokens"},
-		"parameter":            {param("Thin", "true"), codes.InvalidArgument, "clearMethod, ctrl_loss_tmo, data_digest, encryption, encryptionDiscards, fast_io_fail_tmo, filesystemUUID, fsType, hdr_digest, keep_alive_tmo, lvstore, mkfsOptions, nr_io_queues, placement, qosIOPS, qosMiBPerSecond, qosReadMiBPerSecond, qosWriteMiBPerSecond, queue_size, reconnect_delay, target, targetLabels, thin"},
+		"parameter":            {param("Thin", "true"), codes.InvalidArgument, "clearMethod, ctrl_loss_tmo, data_digest, encryption, encryptionDiscards, fast_io_fail_tmo, filesystemUUID, fsType, hdr_digest, keep_alive_tmo, lvstore, mkfsOptions, nr_io_queues, placement, qosIOPS, qosMiBPerSecond, qosReadMiBPerSecond, qosWriteMiBPerSecond, queue_size, reconnect_delay, replicaSpread, replicas, target, targetLabels, thin"},
 		"parameter's value":    {param("thin", "maybe"), codes.InvalidArgument, "true (the default) or false"},
 		"no such lvstore":      {param("lvstore", "lvs9"), codes.InvalidArgument, "lvs9"},
 		"no such target":       {param("target", "t9"), codes.InvalidArgument, "t9"},

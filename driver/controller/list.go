@@ -258,7 +258,7 @@ func (c *Controller) capacityOf(ctx context.Context, wanted class.Class, req *cs
 	}
 	capacity := placement.CapacityOf(stores)
 	if wanted.Replicas > 1 {
-		capacity = placement.PairCapacity(stores, byName(targets), replica.HeadBytes)
+		capacity = placement.PairCapacity(stores, byName(targets), wanted.ReplicaSpread, replica.HeadBytes)
 	}
 	resp := &csi.GetCapacityResponse{AvailableCapacity: capacity.Bytes, MaximumVolumeSize: wrapperspb.Int64(capacity.MaxBytes)}
 	if capacity.MinBytes > 0 {

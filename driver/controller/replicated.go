@@ -24,6 +24,7 @@ type Witnesses interface {
 	Get(ctx context.Context, name string) (witness.Record, error)
 	Create(ctx context.Context, name string, places ...witness.Place) (witness.Record, error)
 	Publish(ctx context.Context, name, node string) (witness.Record, error)
+	Keep(ctx context.Context, name string, id replica.ID, place witness.Place) (witness.Record, error)
 	BeginDelete(ctx context.Context, name string) (witness.Record, error)
 	Delete(ctx context.Context, name string) error
 }

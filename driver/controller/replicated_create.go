@@ -20,26 +20,6 @@ import (
 	"github.com/spdkgate/spdkgate/driver/witness"
 )
 
-// CreateReplicatedVolume creates a volume with two replicas. Until classes have the parameter
-// replicas, only tests call it.
-func (c *Controller) CreateReplicatedVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	n, err := parseCreation(req)
-	if err != nil {
-		return nil, err
-	}
-	n.spec.Class.Replicas = 2
-	if err := checkReplicated(n, req.GetVolumeCapabilities()); err != nil {
-		return nil, err
-	}
-	claim := c.locks.Claim()
-	defer claim.Release()
-	v, err := c.createReplicated(ctx, claim, n, req.GetParameters())
-	if err != nil {
-		return nil, fmt.Errorf("create volume %q: %w", n.spec.Name, err)
-	}
-	return &csi.CreateVolumeResponse{Volume: v}, nil
-}
-
 // createReplicated creates a volume with two replicas, or finds the volume that an earlier call
 // created. It first creates the witness, which records where the replicas are placed, so that each
 // retry uses the same lvstores. If a replica definitely cannot be created in its lvstore,
@@ -158,9 +138,7 @@ func (c *Controller) placeReplicas(ctx context.Context, n creation, id string) (
 	if err != nil {
 		return nil, err
 	}
-	choice := c.targets.choice
-	choice.Candidates++ // so that there is an alternative to each of the two
-	_, candidates := choice.Of(allowed, n.spec.Name)
+	candidates := c.replicaCandidates(allowed, n.spec)
 	if candidates, err = n.where.Filter(candidates); err != nil {
 		return nil, err
 	}
@@ -184,15 +162,49 @@ func (c *Controller) placeReplicas(ctx context.Context, n creation, id string) (
 	}
 	stores = slices.DeleteFunc(stores, func(s placement.Store) bool { return s.RoomBytes < withHead(n.spec.MinBytes) })
 	stores = placement.Order(stores, n.spec.Name, n.spec.Class.Strategy, func(target string) int { return n.where.Rank(named[target]) })
-	first, second, ok := placement.Pair(stores, named)
+	first, second, ok := placement.Pair(stores, named, n.spec.Class.ReplicaSpread)
 	if !ok {
-		return nil, fmt.Errorf("%w: no two of the storage servers %s that the same node can reach have an lvstore with room for %d bytes. Nothing was created; add space or a storage server, or use replicas: %q",
-			volume.ErrNoSpace, strings.Join(slices.Sorted(maps.Keys(named)), ", "), withHead(n.spec.MinBytes), "1")
+		return nil, fmt.Errorf("%w: no two of the storage servers %s that the same node can reach%s have an lvstore with room for %d bytes. Nothing was created; add space or a storage server, or use replicas: %q",
+			volume.ErrNoSpace, strings.Join(slices.Sorted(maps.Keys(named)), ", "), apart(n.spec.Class), withHead(n.spec.MinBytes), "1")
 	}
 	place := func(s placement.Store, number int) witness.Place {
 		return witness.Place{Server: s.Target, Lvol: s.Name + "/" + volume.ReplicaID{Volume: id, Number: number}.LvolName()}
 	}
 	return []witness.Place{place(first, 0), place(second, 1)}, nil
+}
+
+// replicaCandidates returns the targets among which the two are chosen. There is an alternative to
+// each of the two. If the class spreads replicas, there are candidates for each value of the label.
+func (c *Controller) replicaCandidates(allowed []placement.Target, spec volume.Spec) (candidates []placement.Target) {
+	choice := c.targets.choice
+	spread := spec.Class.ReplicaSpread
+	if spread == "" {
+		choice.Candidates++
+		_, candidates = choice.Of(allowed, spec.Name)
+		return candidates
+	}
+	for _, value := range labelValues(allowed, spread) {
+		_, some := choice.Of(slices.DeleteFunc(slices.Clone(allowed), func(t placement.Target) bool { return t.Labels[spread] != value }), spec.Name)
+		candidates = append(candidates, some...)
+	}
+	return candidates
+}
+
+// labelValues returns the values of a label, sorted.
+func labelValues(targets []placement.Target, label string) (values []string) {
+	for _, t := range targets {
+		values = append(values, t.Labels[label])
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+// apart returns the condition of a class that spreads replicas, for use in an error.
+func apart(c class.Class) string {
+	if c.ReplicaSpread == "" {
+		return ""
+	}
+	return fmt.Sprintf(" and whose labels %q differ", c.ReplicaSpread)
 }
 
 func byName(targets []placement.Target) map[string]placement.Target {
@@ -220,11 +232,19 @@ func (c *Controller) replicaTargets(wanted class.Class) ([]placement.Target, err
 		if err == nil {
 			err = c.targets.byName[t.Name].CheckReplicable()
 		}
+		if _, ok := t.Labels[wanted.ReplicaSpread]; err == nil && wanted.ReplicaSpread != "" && !ok {
+			err = fmt.Errorf("target %s has no label %q", t.Name, wanted.ReplicaSpread)
+		}
 		if err != nil {
 			unable = append(unable, err.Error())
 			continue
 		}
 		able, names = append(able, t), append(names, t.Name)
+	}
+	values := labelValues(able, wanted.ReplicaSpread)
+	if spread := wanted.ReplicaSpread; spread != "" && len(able) > 1 && len(values) == 1 {
+		return nil, fmt.Errorf("%w: cannot place 2 replicas on storage servers with different values of the label %q: all suitable storage servers have %s=%s. Nothing was created; add a storage server, or remove replicaSpread",
+			class.ErrParameter, spread, spread, values[0])
 	}
 	if len(able) < 2 {
 		text := fmt.Sprintf("the class allows only one suitable storage server, %q", strings.Join(names, ""))

@@ -54,7 +54,7 @@ type replicatedCall struct {
 
 func (b *replicatedController) createCall() func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := b.CreateReplicatedVolume(ctx, b.request("pvc-1", 9*mib))
+		_, err := b.CreateVolume(ctx, b.request("pvc-1", 9*mib))
 		return err
 	}
 }

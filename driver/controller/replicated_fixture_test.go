@@ -11,6 +11,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/replica"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/witness"
@@ -27,6 +28,9 @@ type fakeWitnesses struct {
 	failAt  int // index of the call that fails with fail; 0 for all
 	// onPublish is called after the witness has been changed.
 	onPublish func()
+	// onGet is called before each read, with the number of reads so far.
+	onGet func(count int)
+	gets  int
 }
 
 // failure counts a call, and returns its error. The caller holds f.mu.
@@ -53,6 +57,9 @@ func (f *fakeWitnesses) with(name string, do func(*witness.Record) error) (witne
 }
 
 func (f *fakeWitnesses) Get(_ context.Context, name string) (witness.Record, error) {
+	if f.gets++; f.onGet != nil {
+		f.onGet(f.gets)
+	}
 	return f.with(name, func(*witness.Record) error { return nil })
 }
 
@@ -75,6 +82,17 @@ func (f *fakeWitnesses) Publish(_ context.Context, name, node string) (witness.R
 		f.onPublish()
 	}
 	return r, err
+}
+
+func (f *fakeWitnesses) Keep(_ context.Context, name string, id replica.ID, place witness.Place) (witness.Record, error) {
+	return f.with(name, func(r *witness.Record) error {
+		if r.Places[id] != place {
+			return witness.ErrOther
+		}
+		w, err := r.Witness.Keep(id)
+		r.Witness = w
+		return err
+	})
 }
 
 func (f *fakeWitnesses) BeginDelete(_ context.Context, name string) (witness.Record, error) {
@@ -105,7 +123,17 @@ type replicatedController struct {
 
 func newReplicatedController(t *testing.T) *replicatedController {
 	t.Helper()
-	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
+	return newReplicatedControllerOf(t, config.Config{Nodes: make([]config.Target, 2)})
+}
+
+// newReplicatedControllerOf returns a controller with a storage server for each node in cfg.
+func newReplicatedControllerOf(t *testing.T, cfg config.Config) *replicatedController {
+	t.Helper()
+	var targets []*simTarget
+	for i := range cfg.Nodes {
+		targets = append(targets, newSimTarget(t, fmt.Sprint("t", i), "lvs0"))
+	}
+	b := newTestControllerOf(t, cfg, targets...)
 	b.credentialsFile = filepath.Join(t.TempDir(), "secret.json")
 	require.NoError(t, os.WriteFile(b.credentialsFile, []byte(b.secrets["secret.json"]), 0o600))
 	w := &fakeWitnesses{records: map[string]*witness.Record{}}
@@ -113,24 +141,16 @@ func newReplicatedController(t *testing.T) *replicatedController {
 	return &replicatedController{b, w}
 }
 
-// parse parses a request to create a volume with two replicas.
-func (b *replicatedController) parse(req *csi.CreateVolumeRequest) (creation, error) {
-	n, err := parseCreation(req)
-	if err == nil {
-		n.spec.Class.Replicas = 2
-		err = checkReplicated(n, req.GetVolumeCapabilities())
-	}
-	return n, err
+// request returns a request to create a volume with two replicas.
+func (b *replicatedController) request(name string, bytes int64) *csi.CreateVolumeRequest {
+	req := b.testController.request(name, bytes)
+	req.Parameters = map[string]string{"replicas": "2"}
+	return req
 }
 
 func (b *replicatedController) createFrom(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.Volume, error) {
-	n, err := b.parse(req)
-	if err != nil {
-		return nil, err
-	}
-	claim := b.locks.Claim()
-	defer claim.Release()
-	return b.createReplicated(ctx, claim, n, req.GetParameters())
+	resp, err := b.CreateVolume(ctx, req)
+	return resp.GetVolume(), err
 }
 
 func (b *replicatedController) make(t *testing.T) (*csi.Volume, request.VolumeID) {

@@ -182,14 +182,7 @@ func (c *Controller) unpublishReplicated(ctx context.Context, id request.VolumeI
 		return failed(witnessError(err))
 	}
 	var ended replica.Set
-	forEach(sites, func(s *site) {
-		if s.err == nil {
-			s.err = s.target.WithdrawReplica(ctx, s.replica)
-		}
-		if errors.Is(s.err, volume.ErrNotFound) { // deleted, with its exports
-			s.err = nil
-		}
-	})
+	withdraw(ctx, sites)
 	for _, s := range sites {
 		if s.err == nil {
 			ended |= replica.SetOf(s.id)
@@ -203,4 +196,16 @@ func (c *Controller) unpublishReplicated(ctx context.Context, id request.VolumeI
 		c.log.WarnContext(ctx, "a replica is still exported to a node that is no longer the writer: the next publication will withdraw the export", "server", servers, "error", unreached)
 	}
 	return nil
+}
+
+// withdraw ends the exports of all replicas. A site without an error exports nothing to any node.
+func withdraw(ctx context.Context, sites []*site) {
+	forEach(sites, func(s *site) {
+		if s.err == nil {
+			s.err = s.target.WithdrawReplica(ctx, s.replica)
+		}
+		if errors.Is(s.err, volume.ErrNotFound) { // deleted, with its exports
+			s.err = nil
+		}
+	})
 }

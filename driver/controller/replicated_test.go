@@ -118,14 +118,18 @@ func TestUnsupportedCallsRefuseReplicatedVolumes(t *testing.T) {
 		"ReadWriteOnce": func(r *csi.CreateVolumeRequest) {
 			r.VolumeCapabilities = []*csi.VolumeCapability{drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, false)}
 		},
-		"fast_io_fail_tmo": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"fast_io_fail_tmo": "5"} },
-		"ctrl_loss_tmo":    func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"ctrl_loss_tmo": "5"} },
-		"thin":             func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"thin": "false"} },
-		"clearMethod": func(r *csi.CreateVolumeRequest) {
-			r.Parameters = map[string]string{"clearMethod": "none-exposes-deleted-data"}
+		"fast_io_fail_tmo": func(r *csi.CreateVolumeRequest) {
+			r.Parameters = map[string]string{"replicas": "2", "fast_io_fail_tmo": "5"}
 		},
-		"I/O limits": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"qosIOPS": "1000"} },
-		"only one suitable storage server, \"t1\"": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"target": "t1"} },
+		"ctrl_loss_tmo": func(r *csi.CreateVolumeRequest) {
+			r.Parameters = map[string]string{"replicas": "2", "ctrl_loss_tmo": "5"}
+		},
+		"thin": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"replicas": "2", "thin": "false"} },
+		"clearMethod": func(r *csi.CreateVolumeRequest) {
+			r.Parameters = map[string]string{"replicas": "2", "clearMethod": "none-exposes-deleted-data"}
+		},
+		"I/O limits": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"replicas": "2", "qosIOPS": "1000"} },
+		"only one suitable storage server, \"t1\"": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"replicas": "2", "target": "t1"} },
 		"room": func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 1 << 40 },
 	} {
 		req := b.request("pvc-2", 9*mib)
@@ -134,8 +138,6 @@ func TestUnsupportedCallsRefuseReplicatedVolumes(t *testing.T) {
 		require.ErrorContains(t, err, text)
 		assert.Contains(t, err.Error(), "Nothing was created")
 	}
-	_, err = b.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "pvc-3", VolumeCapabilities: []*csi.VolumeCapability{writer}, Parameters: map[string]string{"replicas": "2"}, Secrets: b.secrets})
-	require.ErrorIs(t, err, class.ErrParameter, "classes do not have the parameter yet")
 	b.SetWitnesses(nil)
 	_, err = b.createFrom(ctx, b.request("pvc-2", 9*mib))
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "not installed")

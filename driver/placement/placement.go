@@ -112,11 +112,12 @@ func CapacityOf(stores []Store) Capacity {
 }
 
 // Pair returns the first two stores, in the given order, that are on different targets and within
-// reach of a single node. targets contains the stores' targets by name.
-func Pair(stores []Store, targets map[string]Target) (first, second Store, ok bool) {
+// reach of a single node. If spread is not empty, the targets have different values of this label.
+// targets contains the stores' targets by name.
+func Pair(stores []Store, targets map[string]Target, spread string) (first, second Store, ok bool) {
 	for i, a := range stores {
 		for _, b := range stores[i+1:] {
-			if a.Target != b.Target && targets[a.Target].reachableTogether(targets[b.Target]) {
+			if a.Target != b.Target && targets[a.Target].pairs(targets[b.Target], spread) {
 				return a, b, true
 			}
 		}
@@ -126,9 +127,9 @@ func Pair(stores []Store, targets map[string]Target) (first, second Store, ok bo
 
 // PairCapacity returns the capacity for volumes with a replica on each of two targets that a single
 // node can reach. Each replica is larger than its volume by head bytes. The target with less room
-// limits the capacity of a pair. PairCapacity returns the capacity of the best pair. targets
-// contains the stores' targets by name.
-func PairCapacity(stores []Store, targets map[string]Target, head int64) Capacity {
+// limits the capacity of a pair. PairCapacity returns the capacity of the best pair. targets and
+// spread are as for [Pair].
+func PairCapacity(stores []Store, targets map[string]Target, spread string, head int64) Capacity {
 	byTarget := map[string][]Store{}
 	for _, s := range stores {
 		s.RoomBytes -= head
@@ -138,7 +139,7 @@ func PairCapacity(stores []Store, targets map[string]Target, head int64) Capacit
 	var best Capacity
 	for a, first := range byTarget {
 		for b, second := range byTarget {
-			if a >= b || !targets[a].reachableTogether(targets[b]) {
+			if a >= b || !targets[a].pairs(targets[b], spread) {
 				continue
 			}
 			x, y := CapacityOf(first), CapacityOf(second)
@@ -155,8 +156,12 @@ func PairCapacity(stores []Store, targets map[string]Target, head int64) Capacit
 	return best
 }
 
-// reachableTogether reports whether one node can have the topologies of both targets.
-func (t Target) reachableTogether(other Target) bool {
+// pairs reports whether one node can have the topologies of both targets, and whether the values of
+// the label spread differ, unless spread is empty.
+func (t Target) pairs(other Target, spread string) bool {
+	if spread != "" && t.Labels[spread] == other.Labels[spread] {
+		return false
+	}
 	for key, value := range t.Topology {
 		if v, ok := other.Topology[key]; ok && v != value {
 			return false

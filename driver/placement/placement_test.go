@@ -111,7 +111,7 @@ func TestPairUsesDifferentZones(t *testing.T) {
 		"every node reaches one of the two": {[]Store{store("b", "x"), store("d", "x")}, [2]string{"b", "d"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			first, second, ok := Pair(c.stores, targets)
+			first, second, ok := Pair(c.stores, targets, "")
 			assert.Equal(t, c.want, [2]string{first.Target, second.Target})
 			assert.Equal(t, c.want[0] != "", ok)
 		})
@@ -128,12 +128,18 @@ func TestSecondServerLimitsTheCapacityForPairs(t *testing.T) {
 	}
 	large, medium, small := store("large", 100*mib), store("medium", 54*mib), store("small", 14*mib)
 	targets := map[string]Target{"large": {}, "medium": {}, "small": {}}
-	assert.Equal(t, Capacity{Bytes: 50 * mib, MaxBytes: 50 * mib, MinBytes: 4 * mib}, PairCapacity([]Store{small, large, medium}, targets, head))
-	assert.Equal(t, Capacity{Bytes: 60 * mib, MaxBytes: 50 * mib, MinBytes: 4 * mib}, PairCapacity([]Store{small, large, medium, store("medium", 14*mib)}, targets, head), "two lvstores")
-	assert.Zero(t, PairCapacity([]Store{large, large}, targets, head), "one target")
-	assert.Zero(t, PairCapacity([]Store{large, store("small", 7*mib)}, targets, head), "no room for the smallest replica")
+	assert.Equal(t, Capacity{Bytes: 50 * mib, MaxBytes: 50 * mib, MinBytes: 4 * mib}, PairCapacity([]Store{small, large, medium}, targets, "", head))
+	assert.Equal(t, Capacity{Bytes: 60 * mib, MaxBytes: 50 * mib, MinBytes: 4 * mib}, PairCapacity([]Store{small, large, medium, store("medium", 14*mib)}, targets, "", head), "two lvstores")
+	assert.Zero(t, PairCapacity([]Store{large, large}, targets, "", head), "one target")
+	assert.Zero(t, PairCapacity([]Store{large, store("small", 7*mib)}, targets, "", head), "no room for the smallest replica")
 	assert.Equal(t, Capacity{Bytes: 10 * mib, MaxBytes: 10 * mib, MinBytes: 4 * mib}, PairCapacity([]Store{small, large, medium},
-		map[string]Target{"large": {Topology: here}, "medium": {Topology: there}, "small": {}}, head), "no node reaches both of the largest targets")
+		map[string]Target{"large": {Topology: here}, "medium": {Topology: there}, "small": {}}, "", head), "no node reaches both of the largest targets")
+	racks := map[string]Target{"large": {Labels: map[string]string{"rack": "1"}}, "medium": {Labels: map[string]string{"rack": "1"}}, "small": {Labels: map[string]string{"rack": "2"}}}
+	assert.Equal(t, Capacity{Bytes: 10 * mib, MaxBytes: 10 * mib, MinBytes: 4 * mib}, PairCapacity([]Store{small, large, medium}, racks, "rack", head), "the largest targets are in one rack")
+	first, second, ok := Pair([]Store{large, medium, small}, racks, "rack")
+	assert.True(t, ok && first.Target == "large" && second.Target == "small")
+	_, _, ok = Pair([]Store{large, medium}, racks, "rack")
+	assert.False(t, ok)
 	large.SmallestBytes, medium.SmallestBytes = 16*mib, 16*mib
-	assert.EqualValues(t, 12*mib, PairCapacity([]Store{large, medium}, targets, head).MinBytes, "the head is in the first cluster")
+	assert.EqualValues(t, 12*mib, PairCapacity([]Store{large, medium}, targets, "", head).MinBytes, "the head is in the first cluster")
 }

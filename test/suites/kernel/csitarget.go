@@ -218,11 +218,11 @@ func (c *csiTarget) make(ctx context.Context, call control.TargetCall) (map[stri
 	case call.From != "":
 		req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: c.volumes[call.From].GetVolumeId()}}}
 	}
-	create := c.CreateVolume
 	if call.Replicated {
-		create = c.CreateReplicatedVolume
+		req.Parameters = map[string]string{"replicas": "2"}
+		maps.Copy(req.Parameters, call.Parameters)
 	}
-	r, err := create(ctx, req)
+	r, err := c.CreateVolume(ctx, req)
 	if err != nil {
 		return nil, err
 	}
