@@ -95,6 +95,8 @@ cp "$CERTIFICATES/cluster-1-ca.crt" new-ca.crt`,
 	{path: "docs/moving.md", leave: []string{"kubectl apply -f deploy/kubernetes/move/job.yaml", "- --prepare/", "kubectl delete pvc data", "--delete-original", "spdk-csi move --volume"}},
 	{path: "docs/host-authentication.md", leave: []string{"nvme gen-dhchap-key"}}, // needs nvme-cli
 	{path: "docs/encryption.md"},
+	// The tests of cmd/spdk-csi run spdk-csi replica keep with a simulated API server.
+	{path: "docs/replication.md", leave: []string{"kubectl get pv pvc-8e2dcb9d", "--stopped-node worker-3 --discard"}},
 	{
 		path:   "README.md",
 		before: map[string]string{"kubectl apply -k": "cd \"$REPOSITORY\""},
