@@ -136,3 +136,17 @@ func TestIncompleteSubsystemsAreInspected(t *testing.T) {
 	want.Complete, want.Foreign = true, volumeW
 	assert.Equal(t, want, inspected(f.Service))
 }
+
+// Later versions must recognize the exports of earlier versions. The maximum number of namespaces
+// marks an export for several nodes.
+func TestMarkOfSharedExportsNeverChanges(t *testing.T) {
+	f, h := newFixture(t, export.TCP, ""), drivertest.MultipathHost("n1")
+	for _, id := range []string{volumeV, volumeW} {
+		f.malloc(t, id)
+	}
+	require.NoError(t, admit(t.Context(), f.Service, volumeV, h))
+	_, err := f.Share(t.Context(), volumeW, h, mayExport)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, *f.subsystem(t, volumeV).MaxNamespaces)
+	assert.EqualValues(t, 2, *f.subsystem(t, volumeW).MaxNamespaces)
+}
