@@ -62,7 +62,7 @@ func (q *Quiescer) checkGrown(ctx context.Context, rpc *spdkrpc.Client, d *lvol)
 		return err
 	}
 	refused.Fixed, refused.To = clone.snapshot, min(refused.To, clone.size)
-	if clone.allocated != nil && someWithin(*clone.allocated, clone.size/cluster, (refused.To-refused.From)/cluster) {
+	if clone.allocated != nil && someWithin(*clone.allocated, cluster, clone.size, refused.To-refused.From) {
 		return nil
 	}
 	if q.opts.HasExtentPage == nil {
@@ -89,5 +89,7 @@ func (q *Quiescer) checkGrown(ctx context.Context, rpc *spdkrpc.Client, d *lvol)
 }
 
 // someWithin reports whether some of an lvol's allocated clusters must lie within a range of this
-// many clusters.
-func someWithin(allocated, clusters, within uint64) bool { return allocated > clusters-within }
+// many bytes. size is the lvol's size in bytes.
+func someWithin(allocated, clusterBytes, size, within uint64) bool {
+	return allocated > (size-within)/clusterBytes
+}

@@ -132,7 +132,7 @@ func TestAllocatedClustersInARangeAreCounted(t *testing.T) {
 	}{
 		{0, 4, 4, false}, {1, 4, 4, true}, {3, 4, 1, false}, {4, 4, 1, true}, {88, 600, 512, false}, {89, 600, 512, true},
 	} {
-		assert.Equal(t, c.want, someWithin(c.allocated, c.clusters, c.within), c)
+		assert.Equal(t, c.want, someWithin(c.allocated, 4<<20, c.clusters*4<<20, c.within*4<<20), c)
 	}
 }
 
