@@ -308,6 +308,13 @@ func (v *mirroredVolume) failsAndReturns() {
 	})
 	v.step("write", v.more(500))
 	v.step("no acknowledged write is missing on B", func(context.Context) (string, error) { return "", v.contains(b) })
+	v.step("B is silent while the mirror is suspended, and then fails", b.failsDuringASuspend)
+	v.step("the mirror reports B", v.until("B has failed", func(s mirror.Status) bool { return s.Failed == replica.SetOf(1) }))
+	v.step("no acknowledged write is missing on B", func(context.Context) (string, error) { return "", v.contains(b) })
+	v.step("B is back, and the writes are repeated", func(ctx context.Context) (string, error) {
+		return "", errors.Join(b.become(b.healthy()), v.mirror.Retry(ctx))
+	})
+	v.step("write", v.more(500))
 	v.step("a mirror in use is not stopped", func(ctx context.Context) (string, error) {
 		return refusal(v.mirror.Stop(ctx), mirror.ErrBusy)
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/mirror"
@@ -59,6 +60,39 @@ func (l *mirrorLeg) become(table string) error {
 }
 
 func (l *mirrorLeg) fail() error { return l.become(fmt.Sprintf("0 %d error", l.sectors())) }
+
+// failsDuringASuspend suspends the mirror while this replica does not respond, and resumes it after
+// the replica has failed. No write may fail: the kernel sends the failed writes to the next table.
+func (l *mirrorLeg) failsDuringASuspend(ctx context.Context) (string, error) {
+	suspend := func(name string) error {
+		_, err := run("dmsetup", "suspend", "--noflush", "--nolockfs", name)
+		return err
+	}
+	const device = "spdkmirror-t0:mirrored"
+	if err := suspend("replica-" + l.name); err != nil {
+		return "", err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- suspend(device) }()
+	select {
+	case err := <-ended:
+		return "", fmt.Errorf("the suspend has not waited for the replica: %w", err)
+	case <-time.After(3 * time.Second):
+	}
+	if err := l.fail(); err != nil {
+		return "", err
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			return "", err
+		}
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	_, err := run("dmsetup", "resume", "--noudevsync", device)
+	return "", err
+}
 
 // data reads the volume's data on a replica.
 func (l *mirrorLeg) data() ([]byte, error) {
