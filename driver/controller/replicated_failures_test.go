@@ -14,6 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/replica"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/driver/witness"
@@ -213,6 +214,36 @@ func TestUnexpectedWitnessesAreRejected(t *testing.T) {
 	b.witnesses.records[id.UUID].Witness.Replicas = 1
 	require.ErrorIs(t, b.createCall()(t.Context()), volume.ErrIncompatible)
 	assert.Equal(t, []int{1, 1}, b.state(t).Lvols)
+}
+
+// The health of a replicated volume shows whether all replicas are current.
+func TestMissingReplicaIsAHealthProblem(t *testing.T) {
+	b := newReplicatedController(t)
+	v, id := b.make(t)
+	b.withCredentials(t)
+	read := func() map[string]volume.Health {
+		all, err := b.health(t.Context(), []string{v.GetVolumeId()})
+		require.NoError(t, err)
+		return all
+	}
+	w := &b.witnesses.records[id.UUID].Witness
+	healthy := map[string]volume.Health{v.GetVolumeId(): {UUID: id.UUID}}
+	assert.Equal(t, healthy, read(), "a new volume has no data yet")
+	w.Created, w.InSync = true, w.Replicas
+	assert.Equal(t, healthy, read())
+	w.InSync = replica.SetOf(1)
+	conditions := read()[v.GetVolumeId()].Conditions
+	require.Len(t, conditions, 1)
+	assert.Equal(t, "ReplicaMissing", conditions[0].Reason)
+	assert.False(t, conditions[0].Inaccessible)
+	places := b.witnesses.records[id.UUID].Places
+	assert.Contains(t, conditions[0].Message, "only the replica on storage server "+places[1].Server)
+	assert.Contains(t, conditions[0].Message, "The replica on "+places[0].Server)
+	b.witnesses.fail = errors.New("no response from Kubernetes")
+	assert.Empty(t, read(), "unknown")
+	b.witnesses.fail = nil
+	b.SetWitnesses(nil)
+	assert.Empty(t, read(), "unknown")
 }
 
 // Without the component replication, calls for replicated volumes report that it is missing, and
