@@ -116,6 +116,40 @@ Exit codes: 0 done; 1 error, or a storage server could not be asked.`,
 	return cmd
 }
 
+func (p *plugin) replicasCommand() *cobra.Command {
+	var filter kubectl.Filter
+	var format kubectl.Format
+	cmd := &cobra.Command{
+		Use:   "replicas [CLAIM | PERSISTENTVOLUME ...]",
+		Short: "Show which replicas of replicated volumes are current",
+		Long: `replicas shows the volumes that have replicas on two storage servers, as their witnesses record them:
+  STATE    New (no node has used the volume yet), Complete (all replicas are current), Degraded (one is not),
+           Deleting, or NoWitness (the record of the replicas does not exist)
+  CURRENT  the storage servers whose replicas contain every write. If none of them responds, the volume waits
+  OTHERS   the other storage servers: rebuilding, discarded by spdk-csi replica keep, or missing
+  NODE     the node that may write
+
+Only the node knows whether a volume is waiting: see the log of its node plugin, and the events of the pod.
+
+Exit codes: 0 done; 1 error.`,
+		ValidArgsFunction: noFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			filter.Names = args
+			volumes, err := p.client.ReplicatedVolumes(cmd.Context(), p.driverName, filter)
+			if err != nil {
+				return err
+			}
+			if len(volumes) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "No replicated volumes were found.")
+			}
+			return kubectl.PrintReplicatedVolumes(cmd.OutOrStdout(), format, volumes)
+		},
+	}
+	cmd.Flags().StringVarP(&filter.Namespace, "namespace", "n", "", "only volumes of claims in this namespace")
+	formatFlag(cmd, &format)
+	return cmd
+}
+
 func (p *plugin) capacityCommand() *cobra.Command {
 	var target string
 	var format kubectl.Format

@@ -163,6 +163,9 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		if _, ok := a.lists[contentsPath]; ok {
 			groups += `, {"name": "` + snapshotGroup + `"}`
 		}
+		if _, ok := a.lists[witnessesPath]; ok {
+			groups += `, {"name": "` + witnessGroup + `"}`
+		}
 		_, _ = io.WriteString(w, `{"kind": "APIGroupList", "groups": [`+groups+`]}`)
 		return
 	}

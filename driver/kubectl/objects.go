@@ -149,18 +149,18 @@ func (c Client) Nodes(ctx context.Context, driver string) (names []string, err e
 	return names, err
 }
 
-// hasSnapshots reports whether the cluster has the snapshot API, which is installed separately.
-func (c Client) hasSnapshots(ctx context.Context) (bool, error) {
+// hasGroup reports whether the cluster has an API group that is installed separately.
+func (c Client) hasGroup(ctx context.Context, name string) (bool, error) {
 	var groups struct{ Groups []struct{ Name string } }
 	if err := c.get(ctx, groupsPath, nil, &groups); err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(groups.Groups, func(g struct{ Name string }) bool { return g.Name == snapshotGroup }), nil
+	return slices.ContainsFunc(groups.Groups, func(g struct{ Name string }) bool { return g.Name == name }), nil
 }
 
 // snapshotContents returns a driver's VolumeSnapshotContents.
 func (c Client) snapshotContents(ctx context.Context, driver string) ([]snapshotContent, error) {
-	if there, err := c.hasSnapshots(ctx); err != nil || !there {
+	if there, err := c.hasGroup(ctx, snapshotGroup); err != nil || !there {
 		return nil, err
 	}
 	all, err := list[snapshotContent](ctx, c, contentsPath, nil)
@@ -171,7 +171,7 @@ func (c Client) snapshotContents(ctx context.Context, driver string) ([]snapshot
 // document, in the format that spdk-csi doctor reads.
 func (c Client) everything(ctx context.Context) ([]byte, error) {
 	kinds := []struct{ kind, path string }{{"PersistentVolumeList", volumesPath}, {"VolumeAttachmentList", attachmentsPath}}
-	there, err := c.hasSnapshots(ctx)
+	there, err := c.hasGroup(ctx, snapshotGroup)
 	if err != nil {
 		return nil, err
 	}

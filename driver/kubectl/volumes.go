@@ -17,7 +17,9 @@ type Volume struct {
 	Claim     string `json:"claim,omitempty"`
 	Name      string `json:"name"`
 	ID        string `json:"id"`
-	Target    string `json:"target,omitempty"`
+	// Target is the storage server; for a volume with replicas, the names of its servers, separated
+	// by commas.
+	Target string `json:"target,omitempty"`
 	// Store is the volume's lvstore; empty for manually created volumes.
 	Store       string       `json:"store,omitempty"`
 	Transport   string       `json:"transport,omitempty"`
@@ -59,7 +61,7 @@ type Filter struct {
 
 func (f Filter) selects(v Volume) bool {
 	is := func(want, got string) bool { return want == "" || want == got }
-	return is(f.Namespace, v.Namespace) && is(f.Target, v.Target) && is(f.Store, v.Store) && is(f.Class, v.Class) &&
+	return is(f.Namespace, v.Namespace) && (f.Target == "" || slices.Contains(strings.Split(v.Target, ","), f.Target)) && is(f.Store, v.Store) && is(f.Class, v.Class) &&
 		(f.Node == "" || slices.ContainsFunc(v.Nodes, func(a Attachment) bool { return a.Node == f.Node })) &&
 		(len(f.Names) == 0 || slices.Contains(f.Names, v.Claim) || slices.Contains(f.Names, v.Name))
 }
@@ -98,11 +100,27 @@ func volumeOf(o persistentVolume) Volume {
 	}
 	if id, err := request.ParseVolumeID(v.ID); err == nil {
 		v.Target = id.Target
+		if id.Replicated() {
+			v.Target = serversOf(o.Spec.CSI.VolumeAttributes[request.KeyReplicated])
+		}
 	}
 	if o.Metadata.DeletionTimestamp != "" {
 		v.Status = "Terminating"
 	}
 	return v
+}
+
+// serversOf returns the names of the storage servers in a volume's attribute, separated by commas.
+func serversOf(attribute string) string {
+	r, err := request.ParseReplicated(attribute)
+	if err != nil {
+		return request.ReplicatedTarget
+	}
+	var servers []string
+	for _, x := range r.Replicas {
+		servers = append(servers, x.Server)
+	}
+	return strings.Join(servers, ",")
 }
 
 func attachmentOf(a volumeAttachment) Attachment {
