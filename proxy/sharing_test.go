@@ -95,7 +95,11 @@ func TestTargetIsSharedFairly(t *testing.T) {
 	require.Eventually(t, func() bool { return b.of("csi", version).StatusCode == http.StatusOK }, long, time.Millisecond)
 	b.target.ClearFaults()
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Crash})
-	b.of("csi", list).says(t, answers[1])
+	b.of("csi", list).says(t, answers[2])
+	require.NoError(t, b.target.Restart())
+	require.Eventually(t, func() bool { return b.of("csi", version).StatusCode == http.StatusOK }, long, time.Millisecond)
+	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Do: spdktest.Crash})
+	b.of("backup", createMalloc).says(t, answers[1])
 }
 
 // A target started with --wait-for-rpc is not ready, but can be initialized through the proxy.
