@@ -75,7 +75,9 @@ func TestStaticVolumeIDIsABareUUID(t *testing.T) {
 	assert.Empty(t, resp.GetPublishContext())
 }
 
-func TestOnlyTheFirstAttachmentMayFormat(t *testing.T) {
+// A volume may be formatted if its target knows that it was never written, or does not know whether
+// it was, unless the context of the volume forbids formatting.
+func TestPristineVolumeMayBeFormatted(t *testing.T) {
 	ours, copied, legacy := map[string]string{request.KeyMayFormat: "true"}, map[string]string{request.KeyMayFormat: "false"}, map[string]string{}
 	for name, c := range map[string]struct {
 		pristine, known bool

@@ -78,7 +78,7 @@ func (c Client) controllerOnReadyNode(pods []pod, nodes []node) (string, error) 
 	}
 	advice := "wait until a pod is scheduled"
 	if len(names) > 0 {
-		advice = fmt.Sprintf("Kubernetes starts another pod about 6 minutes after a node has failed; for one now, run "+
+		advice = fmt.Sprintf("wait about 6 minutes until Kubernetes starts another pod, or run "+
 			"`kubectl --namespace=%s delete pod %s --wait=false`", c.Namespace, strings.Join(names, " "))
 	}
 	return "", fmt.Errorf("no pod of %s in namespace %s is on a ready node: %s. Nothing was executed: %s, then repeat this command",

@@ -75,7 +75,7 @@ func TestCommandsRunOnAReadyNode(t *testing.T) {
 	with(onLost, pending, onDeleted)
 	require.EqualError(t, run(), "no pod of deployment/spdkcsi-controller in namespace spdkcsi is on a ready node: "+
 		"spdkcsi-controller-a is on node worker-1, which is not ready, spdkcsi-controller-c is not scheduled, spdkcsi-controller-b is on node worker-9, which is not ready. "+
-		"Nothing was executed: Kubernetes starts another pod about 6 minutes after a node has failed; for one now, run "+
+		"Nothing was executed: wait about 6 minutes until Kubernetes starts another pod, or run "+
 		"`kubectl --namespace=spdkcsi delete pod spdkcsi-controller-a spdkcsi-controller-b --wait=false`, then repeat this command")
 	require.Error(t, a.Doctor(t.Context(), 0, nil, io.Discard, io.Discard))
 	_, err := a.Inventory(t.Context())

@@ -143,9 +143,9 @@ func TestFailedRequestFailsTheOperation(t *testing.T) {
 	}
 }
 
-// If a request of Abandon fails, the I/O of the mirror continues to wait until a repeated call ends
-// it.
-func TestAbandonSurvivesFailedRequests(t *testing.T) {
+// If any step of Abandon fails, Abandon returns an error, and the I/O of the mirror stays blocked
+// until Abandon is called again.
+func TestFailedAbandonCanBeRepeated(t *testing.T) {
 	for n := 1; ; n++ {
 		w, m := started(t)
 		w.witness = w.witness.Publish("node2")

@@ -69,6 +69,6 @@ func (m *Mirror) Abandon(ctx context.Context) error {
 	if err := m.swap(m.name(), target{"error", m.sectors(), ""}); err != nil {
 		return err
 	}
-	m.Log.Warn("the volume was published again; all I/O of the previous publication fails")
+	m.Log.Warn("the volume was published again; all I/O of the previous publication now fails")
 	return nil
 }

@@ -146,10 +146,10 @@ func (s *Service) lvols(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	return s.lvolsIn(ctx, stores)
 }
 
-// lvolsSoon is like lvols, but takes one round instead of two. It lists the lvols of previously
-// seen lvstores while it waits for the target to load the lvstores. The list may therefore be
-// incomplete immediately after a restart of the target. Use lvolsSoon only if the caller creates an
-// lvol, lists the lvols again, and only then decides (see keepOldest).
+// lvolsSoon is like lvols, but takes one round trip instead of two. It lists the lvols of
+// previously seen lvstores while it waits for the target to load the lvstores. The list may
+// therefore be incomplete immediately after a restart of the target. Use lvolsSoon only if the
+// caller creates an lvol, lists the lvols again, and only then decides (see keepOldest).
 func (s *Service) lvolsSoon(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	known := slices.DeleteFunc(s.seen.known(), func(st Store) bool { return !s.permits(st.Name) })
 	lists, failures := make([][]spdkrpc.LvolInfo, len(known)), make([]error, len(known))

@@ -179,7 +179,7 @@ func TestServiceRequiresAllItsSockets(t *testing.T) {
 	require.Error(t, Run("v1", &c, nil))
 }
 
-// A missing runtime directory is not an error, but there are no control and debug sockets.
+// A missing runtime directory is not an error, but then there are no control and debug sockets.
 func TestServiceRunsWithoutARuntimeDirectory(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	requests, err := openControl(slog.New(slog.DiscardHandler))

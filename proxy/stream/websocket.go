@@ -101,7 +101,7 @@ const invalidCredentials = "the credentials are no longer valid: authenticate ag
 var errBinary = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "send requests as text messages: this one is binary")
 
 // next reads the next message. There is no time limit until a message begins to arrive; from then
-// on, it must be complete within a time limit. Sockets.Watch closes connections without calls.
+// on, it must be complete within a time limit. Sockets.Watch closes idle connections.
 func (s *socket) next(*conn) ([]byte, error) {
 	kind, r, err := s.ws.NextReader()
 	if err != nil {

@@ -43,7 +43,7 @@ func fit(text string, columns int) string {
 	return string(runes[:columns-1]) + "…"
 }
 
-// bytes formats a size in bytes. Like the console, it omits a fraction of zero.
+// bytes formats a size in bytes. Like the console, it drops a trailing ".0".
 func bytes(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	v, i := float64(n), 0

@@ -19,7 +19,8 @@ var integerRanges = map[string][2]string{
 	"int32": {"-2147483648", "2147483647"}, "int64": {"-9223372036854775808", "9223372036854775807"},
 }
 
-// assemble merges the area files into one OpenRPC document, sorted by name.
+// assemble merges the area files into one OpenRPC document, with methods and schemas
+// sorted by name.
 func assemble(dir string) ([]byte, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {

@@ -21,7 +21,7 @@ type File struct {
 
 	mu      sync.Mutex
 	of      map[string]map[string]bool // NQNs by tenant
-	changes int                        // number of changes to of
+	changes int                        // number of changes made to the map above
 
 	writing sync.Mutex
 	written int // number of changes that the file contains; guarded by writing

@@ -53,7 +53,7 @@ const (
 // input is unused; descriptor 3 is the socket.
 const launch = "launch"
 
-// newTracer makes cmd start the program in args with a filter.
+// newTracer makes cmd start the program in args under the seccomp filter.
 func newTracer(cmd *exec.Cmd, args []string) (*tracer, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
