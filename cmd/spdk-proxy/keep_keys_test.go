@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/keys"
 )
 
-// keep-keys works when it is run as systemd runs it: one process per connection, with the connection as standard
-// input.
+// keep-keys works when it is run as systemd runs it: one process per connection, with the
+// connection as standard input.
 func TestKeepKeysServesOneConnection(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "sock", dir)

@@ -149,7 +149,8 @@ func TestMissingCAFileIsReported(t *testing.T) {
 	assert.ErrorContains(t, err, "caFile")
 }
 
-// Nodes accept the same NVMe options as a StorageClass, and only NVMe volumes receive these options.
+// Nodes accept the same NVMe options as a StorageClass, and only NVMe volumes receive these
+// options.
 func TestNodesAcceptNVMeOptionsOfTheClass(t *testing.T) {
 	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
 	contextOf := func(targetType string, c class.Class) map[string]string {
