@@ -67,10 +67,11 @@ func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
 	} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, "v26.05", func(c *config.Config) {
-				c.Target.Timeouts.Methods = map[string]config.Duration{method: config.Duration(50 * time.Millisecond)}
-			})
+			b := newBench(t, "v26.05")
 			b.family(t)
+			c := *b.config
+			c.Target.Timeouts.Methods = map[string]config.Duration{method: config.Duration(50 * time.Millisecond)}
+			require.NoError(t, b.proxy.Reload(&c))
 			b.target.Inject(spdktest.Fault{Method: method, Delay: 4 * time.Second})
 			g := b.post(rpcCall(method, params))
 			require.Equal(t, http.StatusGatewayTimeout, g.StatusCode, g.body)
