@@ -278,3 +278,19 @@ func TestKeepStoresTheDiscardedReplicas(t *testing.T) {
 		assert.Equal(t, before, a.object(volume)["spec"], name)
 	}
 }
+
+// The number of a removed replica can be reused, so the next replica with this number is not
+// discarded.
+func TestRemovedReplicaIsNoLongerDiscarded(t *testing.T) {
+	_, s, _ := started(t)
+	_, err := s.Publish(t.Context(), volume, "")
+	require.NoError(t, err)
+	_, err = s.Keep(t.Context(), volume, 0, placeA)
+	require.NoError(t, err)
+	r, err := s.Remove(t.Context(), volume, 1, placeB)
+	require.NoError(t, err)
+	assert.Equal(t, setA, r.Witness.Replicas)
+	r, err = s.Add(t.Context(), volume, 1, placeC)
+	require.NoError(t, err)
+	assert.Zero(t, r.Witness.Discarded)
+}
