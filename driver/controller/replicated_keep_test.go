@@ -170,6 +170,9 @@ func TestKeepSurvivesFailures(t *testing.T) {
 				end := fail(b, d, n)
 				_, err := b.KeepReplica(context.Background(), d)
 				failed := end()
+				if err == nil {
+					assert.Empty(t, b.server(d.Volume, 1).exports(t), "the kept replica is exported to no node")
+				}
 				if !failed {
 					require.NoError(t, err)
 					require.Greater(t, n, 2)
