@@ -38,7 +38,7 @@ func TestKeptReplicaOverwritesTheDiscardedOne(t *testing.T) {
 	require.ErrorIs(t, err, mirror.ErrRefused, "the publication is over")
 	r.unstageVolume(t)
 
-	r.w.marks = map[int]bool{} // a start formats the log if it covers no replica
+	r.w.marks = map[int]bool{}          // a start formats the log if it covers no replica
 	r.w.acked = maps.Clone(r.w.data[1]) // the administrator accepts the loss of all other writes
 	r.w.record.Witness = w.Publish(nodeA)
 	r.stageVolume(t)
