@@ -267,7 +267,7 @@ func TestFloodOfForgedTokensIsContained(t *testing.T) {
 	client := g.client(nil)
 	claims := []byte(`{"iss":"https://kubernetes.default.svc.cluster.local","aud":"spdk-proxy","sub":"x","exp":4102444800}`)
 	other := authntest.NewIssuer(t).Private()
-	statuses := map[int]int{}
+	statuses, began := map[int]int{}, time.Now()
 	for n := range 200 {
 		token := authntest.SignAs(t, claims, jose.RS256, other, "made-up-"+string(rune('a'+n%26))+string(rune('a'+n/26)))
 		answer, err := g.ask(client, "Bearer "+token)
@@ -275,7 +275,7 @@ func TestFloodOfForgedTokensIsContained(t *testing.T) {
 		statuses[answer.StatusCode]++
 	}
 	assert.Equal(t, 200, statuses[401]+statuses[429])
-	assert.LessOrEqual(t, g.issuer.Fetches(), 2)
+	assert.LessOrEqual(t, g.issuer.Fetches(), 2+int(time.Since(began)/(10*time.Second)), "one in ten seconds")
 	for _, header := range []string{"Bearer " + g.csiToken(csiAudience, csiSubject, nil), basicHeader("admin", adminPassword), "Bearer " + g.token} {
 		answer, err := g.ask(client, header)
 		require.NoError(t, err)
