@@ -71,7 +71,7 @@ func command() *cobra.Command {
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl spdkgate"},
 		Short:       "Volumes of spdk-csi and the storage servers that have them",
 		Long: `kubectl spdkgate shows the volumes, nodes, snapshots and capacity of the CSI driver spdk-csi, finds
-leftovers, and cuts off nodes that failed.
+leftovers, cuts off nodes that failed, and moves volumes.
 
 It calls kubectl, with your kubeconfig file and your permissions. What Kubernetes knows needs permission
 to list persistentvolumes, volumeattachments, volumesnapshotcontents, csistoragecapacities, csinodes and
@@ -94,7 +94,8 @@ driver's namespace. Who has it can read the passwords of the storage servers, an
 	fs.StringVar(&p.client.Namespace, "driver-namespace", "spdkcsi", "namespace of the driver")
 	fs.StringVar(&p.client.Controller, "controller", "deployment/spdkcsi-controller", "workload or pod of the controller")
 	fs.StringVar(&p.client.Container, "container", "spdkcsi-controller", "container of the driver in the controller's pod")
-	cmd.AddCommand(p.volumesCommand(), p.nodesCommand(), p.snapshotsCommand(), p.replicasCommand(), p.capacityCommand(), p.doctorCommand(), p.fenceCommand("fence"), p.fenceCommand("unfence"))
+	cmd.AddCommand(p.volumesCommand(), p.nodesCommand(), p.snapshotsCommand(), p.replicasCommand(), p.capacityCommand(), p.doctorCommand(), p.fenceCommand("fence"), p.fenceCommand("unfence"),
+		p.moveCommand())
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package kubectl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,10 @@ type Client struct {
 	// Namespace, Controller and Container name the controller, such as spdkcsi,
 	// deployment/spdkcsi-controller and spdkcsi-controller.
 	Namespace, Controller, Container string
+
+	// direct, if not nil, sends requests to the Kubernetes API without kubectl. Only tests that make
+	// many requests set it.
+	direct func(ctx context.Context, verb, path string, body []byte) ([]byte, error)
 }
 
 // A Status is the exit code of an spdk-csi command that has already printed a message.
@@ -34,16 +39,44 @@ func (c Client) get(ctx context.Context, path string, query url.Values, result a
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	var out, notes bytes.Buffer
-	cmd := exec.CommandContext(ctx, c.Program, append([]string{"get", "--raw", path}, c.Flags...)...)
-	cmd.Stdout, cmd.Stderr = &out, &notes
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("kubectl get --raw %s: %w", path, reason(err, &notes))
+	text, err := c.raw(ctx, "get", path, nil)
+	if err != nil {
+		return err
 	}
-	if err := json.Unmarshal(out.Bytes(), result); err != nil {
+	if err := json.Unmarshal(text, result); err != nil {
 		return fmt.Errorf("kubectl get --raw %s: not the response of a Kubernetes API: %w", path, err)
 	}
 	return nil
+}
+
+// raw sends a request to the Kubernetes API and returns the response. verb is get, create, replace
+// or delete. body is the request's body as JSON, or nil.
+func (c Client) raw(ctx context.Context, verb, path string, body []byte) ([]byte, error) {
+	args := []string{verb, "--raw", path}
+	if c.direct != nil {
+		return c.direct(ctx, verb, path, body)
+	}
+	if body != nil {
+		args = append(args, "--filename=-")
+	}
+	var out, notes bytes.Buffer
+	cmd := exec.CommandContext(ctx, c.Program, append(args, c.Flags...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(body), &out, &notes
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("kubectl %s --raw %s: %w", verb, path, reason(err, &notes))
+	}
+	return out.Bytes(), nil
+}
+
+// CurrentNamespace returns the namespace that kubectl uses by default.
+func (c Client) CurrentNamespace(ctx context.Context) (string, error) {
+	var out, notes bytes.Buffer
+	cmd := exec.CommandContext(ctx, c.Program, append([]string{"config", "view", "--minify", "--output=jsonpath={..namespace}"}, c.Flags...)...)
+	cmd.Stdout, cmd.Stderr = &out, &notes
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("kubectl config view: %w", reason(err, &notes))
+	}
+	return cmp.Or(out.String(), "default"), nil
 }
 
 // reason returns the output of a failed program, or the error if it printed nothing.

@@ -16,7 +16,7 @@ import (
 // controllerPod treats them as ready.
 func (c Client) controllerPod(ctx context.Context) (string, error) {
 	kind, name, _ := strings.Cut(c.Controller, "/")
-	if !slices.Contains([]string{"deploy", "deployment", "deployments", "deployment.apps", "deployments.apps"}, kind) {
+	if !isDeployment(kind) {
 		return c.Controller, nil
 	}
 	var d deployment
@@ -40,6 +40,11 @@ func (c Client) controllerPod(ctx context.Context) (string, error) {
 		return controllerOnAnyNode(c.Controller, pods), nil
 	}
 	return c.controllerOnReadyNode(pods, nodes)
+}
+
+// isDeployment reports whether kubectl understands kind as the kind of a Deployment.
+func isDeployment(kind string) bool {
+	return slices.Contains([]string{"deploy", "deployment", "deployments", "deployment.apps", "deployments.apps"}, kind)
 }
 
 // controllerOnAnyNode returns a ready pod. If no pod is ready, it returns the controller's
