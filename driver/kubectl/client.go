@@ -24,8 +24,8 @@ type Client struct {
 	// deployment/spdkcsi-controller and spdkcsi-controller.
 	Namespace, Controller, Container string
 
-	// direct, if not nil, sends requests to the Kubernetes API without kubectl. Only tests that make
-	// many requests set it.
+	// direct, if not nil, sends requests to the Kubernetes API without kubectl. Only tests that
+	// make many requests set it.
 	direct func(ctx context.Context, verb, path string, body []byte) ([]byte, error)
 }
 

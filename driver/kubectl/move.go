@@ -108,7 +108,7 @@ func (m Move) again(flags ...string) string {
 }
 
 func (m Move) otherClaim(claim object) error {
-	return fmt.Errorf("%w: somebody else has created claim %s, with volume %q. It was not changed. If its volume is not needed, stop "+
+	return fmt.Errorf("%w: another user or program has created claim %s, with volume %q. It was not changed. If its volume is not needed, stop "+
 		"what creates the claim, delete it, and run %s", ErrOtherClaim, m.claimName(), claim.text("spec", "volumeName"), m.again())
 }
 

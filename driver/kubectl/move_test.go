@@ -88,11 +88,11 @@ func TestInterruptedMoveLosesNothing(t *testing.T) {
 		},
 		"interrupted again": func(c *moveCluster, m Move) int {
 			for at := 1; at <= 3; at++ {
-				c.interruptAt, c.executed = len(c.log)+at, !c.executed
+				c.interrupt(at, interruption{executed: !c.executed, kills: c.kills})
 				_ = m.Run(c.t.Context())
 				c.requireNothingLost()
 			}
-			c.interruptAt = 0
+			c.interrupt(0, interruption{})
 			repeat(c, m)
 			return 1
 		},
@@ -119,7 +119,7 @@ func TestInterruptedMoveLosesNothing(t *testing.T) {
 			repeat(c, m)
 			return 1
 		},
-		"somebody else creates the claim": func(c *moveCluster, m Move) int {
+		"another program creates the claim": func(c *moveCluster, m Move) int {
 			if c.objects[claimPath] != nil || c.objects[m.recordPath()] == nil {
 				repeat(c, m)
 				return 1
@@ -167,23 +167,23 @@ func TestInterruptedMoveLosesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for at := 1; at <= changes; at++ {
-				for _, executed := range []bool{false, true} {
+				for _, how := range interruptions {
 					c := newMoveCluster(t)
 					m := c.move(a)
-					c.interruptAt, c.executed = at, executed
+					c.interrupt(at, how)
 					err := m.Run(t.Context())
 					require.GreaterOrEqual(t, len(c.log), at)
 					if err != nil {
 						require.ErrorIs(t, err, errInterrupted)
 					}
 					c.requireNothingLost()
-					c.interruptAt = 0
+					c.interrupt(0, how)
 					if data := next(c, m); data >= 0 {
 						c.requireMoved(t, data)
 					}
 					c.requireNothingLost()
 					if t.Failed() {
-						t.Fatalf("interrupted at %d (executed: %t):\n%s", at, executed, strings.Join(c.log, "\n"))
+						t.Fatalf("interrupted at %d (%+v):\n%s", at, how, strings.Join(c.log, "\n"))
 					}
 				}
 			}
@@ -213,15 +213,15 @@ func (c *moveCluster) requireNothingLost() {
 func TestInterruptedEndOfMoveCanBeRepeated(t *testing.T) {
 	a := newAPI(t)
 	for at := 1; at <= 4; at++ {
-		for _, executed := range []bool{false, true} {
+		for _, how := range interruptions {
 			c := newMoveCluster(t)
 			m := c.move(a)
 			require.NoError(t, m.Run(t.Context()))
-			c.interruptAt, c.executed = len(c.log)+at, executed
+			c.interrupt(at, how)
 			if err := m.DeleteOriginal(t.Context()); err != nil {
-				c.interruptAt = 0
+				c.interrupt(0, how)
 				if err := m.DeleteOriginal(t.Context()); err != nil {
-					require.ErrorIs(t, err, ErrNoMove, "at %d: %v", at, executed)
+					require.ErrorIs(t, err, ErrNoMove, "at %d: %+v", at, how)
 				}
 			}
 			assert.Nil(t, c.storage[idA])
@@ -231,14 +231,14 @@ func TestInterruptedEndOfMoveCanBeRepeated(t *testing.T) {
 		}
 	}
 	for at := 1; at <= 6; at++ {
-		for _, executed := range []bool{false, true} {
+		for _, how := range interruptions {
 			c := newMoveCluster(t)
 			m := c.move(a)
-			c.interruptAt = changes - 1 // before the claim is deleted
+			c.interrupt(changes-1, interruption{kills: true}) // before the claim is deleted
 			require.ErrorIs(t, m.Run(t.Context()), errInterrupted)
-			c.interruptAt, c.executed = len(c.log)+at, executed
+			c.interrupt(at, how)
 			if err := m.KeepOriginal(t.Context()); err != nil {
-				c.interruptAt = 0
+				c.interrupt(0, how)
 				r, err := m.loadRecord(t.Context())
 				require.NoError(t, err)
 				if r != nil && r.state == stateKeeping {
@@ -246,7 +246,7 @@ func TestInterruptedEndOfMoveCanBeRepeated(t *testing.T) {
 					require.ErrorIs(t, m.DeleteOriginal(t.Context()), ErrOtherClaim)
 				}
 				if r != nil {
-					require.NoError(t, m.KeepOriginal(t.Context()), "at %d: %v", at, executed)
+					require.NoError(t, m.KeepOriginal(t.Context()), "at %d: %+v", at, how)
 				}
 			}
 			c.startPod()

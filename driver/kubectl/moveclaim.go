@@ -20,7 +20,7 @@ const retain = "Retain"
 // stored.
 func (m Move) deleteClaim(ctx context.Context, r *record, claim object) error {
 	if claim.terminated() && r.state != stateSwitching {
-		return fmt.Errorf("%w: somebody else is deleting claim %s", ErrOtherClaim, m.claimName())
+		return fmt.Errorf("%w: another user or program is deleting claim %s", ErrOtherClaim, m.claimName())
 	}
 	for _, check := range []func() error{
 		func() error { return m.checkUnused(ctx, r.old.name()) },

@@ -15,7 +15,7 @@ func (m Move) DeleteOriginal(ctx context.Context) error {
 		return fmt.Errorf("the original was not deleted: claim %s: %w: it does not use the copy. Run %s first", m.claimName(), ErrOtherClaim, m.again())
 	}
 	if r.state != stateDeleted {
-		// The PersistentVolume may have been given to somebody else.
+		// An administrator may have given the PersistentVolume to another claim.
 		if _, err := m.original(ctx, r); err != nil {
 			return fmt.Errorf("the original was not deleted: %w", err)
 		}

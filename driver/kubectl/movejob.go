@@ -31,8 +31,8 @@ func (m Move) moveArgs() []string {
 }
 
 // runJob runs spdk-csi with args in a Job, shows its progress, and returns the end of its log. If
-// an interrupted call has started the same Job, runJob waits for that Job. If a different Job of the
-// move is running, runJob fails or, if stop is set, stops it first.
+// an interrupted call has started the same Job, runJob waits for that Job. If a different Job of
+// the move is running, runJob fails or, if stop is set, stops it first.
 func (m Move) runJob(ctx context.Context, r *record, args []string, stop bool) (log string, err error) {
 	if err := m.startJob(ctx, r, args, stop); err != nil {
 		return "", err

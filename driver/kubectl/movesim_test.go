@@ -26,12 +26,24 @@ type moveCluster struct {
 	storage map[string]*simVolume // by id
 	log     []string              // the requests that changed something
 
-	// interruptAt is the number of the changing request that fails, counted from 1. If executed is
-	// set, the request is executed, but its response is lost.
+	// interruptAt is the number of the changing request that fails, counted from 1.
 	interruptAt int
-	executed    bool
-	// before runs before each changing request.
-	before func(verb, path string)
+	interruption
+	killed bool
+}
+
+// An interruption describes how a request fails. If executed is set, the request is executed, but
+// its response is lost. If kills is set, the plugin is killed, so that all later requests fail.
+type interruption struct{ executed, kills bool }
+
+var interruptions = []interruption{{}, {executed: true}, {kills: true}, {executed: true, kills: true}}
+
+// interrupt makes the next changing request but n-1 fail. 0 means that no request fails.
+func (c *moveCluster) interrupt(n int, how interruption) {
+	c.killed, c.interruptAt, c.interruption = false, 0, how
+	if n > 0 {
+		c.interruptAt = len(c.log) + n
+	}
 }
 
 // A simVolume is a volume on a storage server.
@@ -87,19 +99,21 @@ func (c *moveCluster) store(path string, o object) {
 
 // request is the API server.
 func (c *moveCluster) request(_ context.Context, verb, path string, body []byte) ([]byte, error) {
+	if c.killed {
+		return nil, errInterrupted
+	}
 	if verb == "get" {
 		return c.read(path)
 	}
-	if c.before != nil {
-		c.before(verb, path)
-	}
 	c.log = append(c.log, verb+" "+path)
-	if len(c.log) == c.interruptAt && !c.executed {
+	interrupted := len(c.log) == c.interruptAt
+	c.killed = interrupted && c.kills
+	if interrupted && !c.executed {
 		return nil, errInterrupted
 	}
 	stored, err := c.change(verb, path, body)
 	c.controllers()
-	if len(c.log) == c.interruptAt && c.executed {
+	if interrupted {
 		return nil, errInterrupted
 	}
 	if err != nil {

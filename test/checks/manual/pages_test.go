@@ -68,7 +68,8 @@ echo DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n: >host1.key && c
 	{path: "docs/doctor.md", setup: controller, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []string{"--delete-volume"}},
 	{path: "docs/fencing.md", setup: controller + exportForWorker},
 	{
-		path: "docs/kubectl.md", setup: controller + `cd "$REPOSITORY"`, before: map[string]string{"kubectl spdkgate unfence": exportForWorker},
+		path: "docs/kubectl.md", leave: []string{"kubectl spdkgate move"}, // driver/kubectl and test/suites/e2e run it
+		setup: controller + `cd "$REPOSITORY"`, before: map[string]string{"kubectl spdkgate unfence": exportForWorker},
 		// The program is already built, and nothing is installed on the host.
 		typed: map[string]string{"install bin/kubectl-spdkgate deploy": "mkdir /home/admin/bin && install deploy", "/usr/local/bin/": "/home/admin/bin/", "kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"},
 	},
@@ -91,8 +92,9 @@ cp "$CERTIFICATES/cluster-1-ca.crt" new-ca.crt`,
 			"rm /var/lib/kubelet": "mkdir -p /var/lib/kubelet/plugins/csi.spdk.io/used && touch /var/lib/kubelet/plugins/csi.spdk.io/used/storage-1:11111111-2222-4333-8444-555555555555",
 		},
 	},
-	// The tests in cmd/spdk-csi run the command, and those in deploy read the Job.
-	{path: "docs/moving.md", leave: []string{"kubectl apply -f deploy/kubernetes/move/job.yaml", "- --prepare/", "kubectl delete pvc data", "--delete-original", "spdk-csi move --volume"}},
+	// The tests in driver/kubectl and test/suites/e2e run kubectl spdkgate move, those in
+	// cmd/spdk-csi run the command, and those in deploy read the Job.
+	{path: "docs/moving.md", leave: []string{"kubectl spdkgate move", "kubectl apply -f deploy/kubernetes/move/job.yaml", "kubectl delete pvc data", "--delete-original", "spdk-csi move --volume"}},
 	{path: "docs/host-authentication.md", leave: []string{"nvme gen-dhchap-key"}}, // needs nvme-cli
 	{path: "docs/encryption.md"},
 	// The tests of cmd/spdk-csi run spdk-csi replica keep with a simulated API server.
