@@ -49,7 +49,7 @@ func (f eventFlags) start(ctx context.Context, c *controller.Reloading, accountD
 	if err != nil {
 		return err
 	}
-	r := events.Reporter{API: client, Driver: driverName, Health: c.Health, Instance: instance, Interval: f.interval, Log: log}
+	r := events.Reporter{API: client, Driver: driverName, Problems: c.Problems, Instance: instance, Interval: f.interval, Log: log}
 	go r.Run(ctx)
 	return nil
 }

@@ -49,7 +49,7 @@ func TestControllerWritesEvents(t *testing.T) {
 	select {
 	case e := <-created:
 		assert.Equal(t, []string{"data", "Warning", "VolumeMissing"}, []string{e.InvolvedObject.Name, e.Type, e.Reason})
-		assert.Contains(t, e.Message, "not found")
+		assert.Contains(t, e.Message, "does not have this volume")
 	case <-time.After(time.Minute):
 		t.Fatal("no Event: ", log.String())
 	}

@@ -162,25 +162,7 @@ func TestVolumeHealthReachesKubernetes(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, one.GetVolumeHealth().GetHealthStatuses(), 1)
 	assert.Equal(t, csi.VolumeHealthErrorType_INACCESSIBLE, one.GetVolumeHealth().GetHealthStatuses()[0].GetStatus())
-	r := Reloading{}
-	r.current.Store(b.Controller)
-	const absent = "5e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
-	handles := []string{thin.GetVolumeId(), healthy.GetVolumeId(), "t1:" + absent, "t9:" + absent, "manual", request.ReplicatedTarget + ":" + absent}
-	all, err := r.Health(t.Context(), handles)
-	require.NoError(t, err)
-	require.Len(t, all, 3, "volumes of unknown targets are omitted")
-	assert.Equal(t, "LvstoreMissing", all[handles[0]].Conditions[0].Reason)
-	assert.Contains(t, all, handles[1])
-	assert.Empty(t, all[handles[1]].Conditions)
-	assert.Equal(t, "VolumeMissing", all[handles[2]].Conditions[0].Reason)
 	other.replace(t, nil)
-	all, err = r.Health(t.Context(), handles)
-	require.NoError(t, err)
-	assert.Len(t, all, 1, "volumes of unresponsive targets are omitted")
-	b.credentialsFile = ""
-	_, err = r.Health(t.Context(), handles)
-	require.ErrorContains(t, err, config.CredentialsEnv)
-	b.withCredentials(t)
 	_, err = b.ControllerGetVolumeHealth(t.Context(), &csi.ControllerGetVolumeHealthRequest{VolumeId: healthy.GetVolumeId()})
 	assert.Contains(t, []codes.Code{codes.Unavailable, codes.Aborted}, driver.Code(err), "%v", err)
 	for id, want := range map[string]codes.Code{"": codes.InvalidArgument, "t0:not-a-uuid": codes.NotFound} {

@@ -221,24 +221,23 @@ func TestMissingReplicaIsAHealthProblem(t *testing.T) {
 	b := newReplicatedController(t)
 	v, id := b.make(t)
 	b.withCredentials(t)
-	read := func() map[string]volume.Health {
-		all, err := b.health(t.Context(), []string{v.GetVolumeId()})
+	read := func() map[string]volume.Condition {
+		all, err := b.problems(t.Context(), map[string]string{v.GetVolumeId(): ""})
 		require.NoError(t, err)
 		return all
 	}
 	w := &b.witnesses.records[id.UUID].Witness
-	healthy := map[string]volume.Health{v.GetVolumeId(): {UUID: id.UUID}}
+	healthy := map[string]volume.Condition{v.GetVolumeId(): {}}
 	assert.Equal(t, healthy, read(), "a new volume has no data yet")
 	w.Created, w.InSync = true, w.Replicas
 	assert.Equal(t, healthy, read())
 	w.InSync = replica.SetOf(1)
-	conditions := read()[v.GetVolumeId()].Conditions
-	require.Len(t, conditions, 1)
-	assert.Equal(t, "ReplicaMissing", conditions[0].Reason)
-	assert.False(t, conditions[0].Inaccessible)
+	problem := read()[v.GetVolumeId()]
+	assert.Equal(t, "ReplicaMissing", problem.Reason)
+	assert.False(t, problem.Inaccessible)
 	places := b.witnesses.records[id.UUID].Places
-	assert.Contains(t, conditions[0].Message, "only the replica on storage server "+places[1].Server)
-	assert.Contains(t, conditions[0].Message, "The replica on "+places[0].Server)
+	assert.Contains(t, problem.Message, "only the replica on storage server "+places[1].Server)
+	assert.Contains(t, problem.Message, "The replica on "+places[0].Server)
 	b.witnesses.fail = errors.New("no response from Kubernetes")
 	assert.Empty(t, read(), "unknown")
 	b.witnesses.fail = nil

@@ -19,9 +19,13 @@ const (
 	// confirmations is the number of consecutive rounds that must agree before an Event is written.
 	// So a target that is restarting causes no Events.
 	confirmations = 2
-	// mostPerRound limits the number of Events that are created in a round. The remaining Events
-	// are created in later rounds.
-	mostPerRound = 50
+	// mostCreated limits the number of Events that are created in a round, and mostCalls the number
+	// of attempts. The remaining Events are created in later rounds.
+	mostCreated, mostCalls = 50, 200
+	// mostFailures is the number of namespaces in which calls may fail before the round ends,
+	// because the API server probably fails all calls.
+	mostFailures = 3
+	roundTimeout = 2 * time.Minute
 )
 
 // An API lists claims and creates Events. [kubernetes.Client] implements it.
@@ -36,31 +40,33 @@ type API interface {
 type Reporter struct {
 	API    API
 	Driver string // name of the driver
-	// Health returns the health of volumes by volume handle. It omits volumes whose state is
-	// unknown.
-	Health   func(ctx context.Context, handles []string) (map[string]volume.Health, error)
+	// Problems returns the most severe problem of each volume by volume handle, or an empty
+	// condition if the volume has none. stores contains the lvstore in which each volume was
+	// created. Problems omits volumes whose state is unknown; its error says why.
+	Problems func(ctx context.Context, stores map[string]string) (map[string]volume.Condition, error)
 	Instance string        // name of this process, such as the name of its pod
 	Interval time.Duration // time between two rounds
 	Log      *slog.Logger
 
 	Now func() time.Time // nil: time.Now
 
-	findings map[key]*finding
-	failure  string // the error that was logged last; empty after a success
+	volumes map[key]*state
+	failure string // the error that was logged last; empty after a success
 }
 
-// A key identifies a problem of a volume.
-type key struct{ handle, reason string }
+// A key identifies a volume and its claim.
+type key struct{ uid, handle string }
 
-// A finding is a problem of a volume that was seen in an earlier round.
-type finding struct {
-	claim     kubernetes.Claim
-	condition volume.Condition
-	// rounds is the number of consecutive rounds in which the problem was present, or the negative
-	// number of rounds in which it was absent.
-	rounds   int
-	known    bool      // whether the last round has read the volume's health
-	reported time.Time // when the last Event about this problem was written; zero: never
+// A state contains what is known and what was reported about a volume with a problem.
+type state struct {
+	claim  kubernetes.Claim
+	found  volume.Condition // what the last rounds have found; empty if there is no problem
+	rounds int              // number of consecutive rounds that have found this
+	// reported is the reason in the last Event. It is empty before the first Event, and after an
+	// Event about the end of a problem.
+	reported string
+	written  map[string]time.Time // when the last Event with each reason was written
+	failed   bool                 // whether the last attempt to write an Event failed
 }
 
 // Run writes Events until ctx ends.
@@ -89,108 +95,138 @@ func (r *Reporter) logFailure(ctx context.Context, err error) {
 	}
 }
 
-// round compares the health of all volumes with the findings, and writes Events about the
-// differences.
+// round reads the health of all volumes, and writes Events about the changes.
 func (r *Reporter) round(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
 	claims, err := r.API.Claims(ctx, r.Driver)
 	if err != nil {
 		return err
 	}
-	byHandle := make(map[string]kubernetes.Claim, len(claims))
-	handles := make([]string, 0, len(claims))
+	stores := make(map[string]string, len(claims))
 	for _, c := range claims {
-		byHandle[c.Volume] = c
-		handles = append(handles, c.Volume)
+		stores[c.Volume] = c.Store
 	}
-	health, err := r.Health(ctx, handles)
-	if err != nil {
-		return err
-	}
-	r.note(byHandle, health)
-	return r.report(ctx)
+	problems, unknown := r.Problems(ctx, stores)
+	r.note(claims, problems)
+	return errors.Join(unknown, r.report(ctx))
 }
 
-// note updates the findings. Findings about volumes whose state is unknown remain as they are.
-func (r *Reporter) note(claims map[string]kubernetes.Claim, health map[string]volume.Health) {
-	if r.findings == nil {
-		r.findings = map[key]*finding{}
-	}
-	present := map[key]bool{}
-	for handle, h := range health {
-		for _, condition := range h.Conditions {
-			k := key{handle, condition.Reason}
-			f := r.findings[k]
-			if f == nil {
-				f = &finding{}
-				r.findings[k] = f
-			}
-			f.claim, f.condition, f.rounds = claims[handle], condition, max(f.rounds, 0)+1
-			present[k] = true
-		}
-	}
-	for k, f := range r.findings {
-		_, known := health[k.handle]
-		if f.known = known; known && !present[k] {
-			f.rounds = min(f.rounds, 0) - 1
-		}
-		_, exists := claims[k.handle]
-		if !exists || f.rounds <= -confirmations && f.reported.IsZero() {
-			delete(r.findings, k) // without a claim, there is no object for an Event
-		}
-	}
-}
-
-// report writes the Events that are due, the most severe problems first. It stops at the first
-// error after which later calls probably fail as well.
-func (r *Reporter) report(ctx context.Context) error {
-	var due []kubernetes.Event
-	keys := map[string]key{} // by name of the Event
-	now := r.now()
-	for k, f := range r.findings {
-		if f.known && (f.rounds >= confirmations && dueAgain(k, f.reported, now) || f.rounds <= -confirmations) {
-			e := r.eventOf(k, f, now)
-			due, keys[e.Name] = append(due, e), k
-		}
-	}
-	slices.SortFunc(due, func(a, b kubernetes.Event) int {
-		return cmp.Or(cmp.Compare(urgency(b, r.findings[keys[b.Name]]), urgency(a, r.findings[keys[a.Name]])), cmp.Compare(a.Name, b.Name))
-	})
-	if len(due) > mostPerRound {
-		r.Log.WarnContext(ctx, "there are too many Events about the health of volumes for one round; the others follow", "due", len(due), "written", mostPerRound)
-		due = due[:mostPerRound]
-	}
-	var refused error
-	for _, e := range due {
-		err := r.API.CreateEvent(ctx, e)
+// note updates the states. After a round in which the health of a volume is unknown, its health
+// must be confirmed anew.
+func (r *Reporter) note(claims []kubernetes.Claim, problems map[string]volume.Condition) {
+	before := r.volumes
+	r.volumes = map[key]*state{} // states without a claim are dropped, as no Event can be written
+	for _, c := range claims {
+		k := key{c.UID, c.Volume}
+		problem, known := problems[c.Volume]
+		v := before[k]
 		switch {
-		case err == nil, errors.Is(err, kubernetes.ErrChanged): // another process has written this Event
-		case errors.Is(err, kubernetes.ErrForbidden), errors.Is(err, kubernetes.ErrNotFound), errors.Is(err, kubernetes.ErrInvalid):
-			refused = err // possibly only in this namespace, for example because it is being deleted
-		default:
-			return err
+		case v == nil && problem.Reason == "":
+			continue
+		case v == nil:
+			v = &state{written: map[string]time.Time{}}
+		case !known:
+			v.rounds = 0
+		case v.found.Reason == "" && problem.Reason == "" && v.rounds >= confirmations && v.reported == "":
+			continue // healthy again
 		}
-		k := keys[e.Name]
-		if f := r.findings[k]; f.rounds < 0 {
-			delete(r.findings, k)
-		} else {
-			f.reported = now
+		if known && problem.Reason != v.found.Reason {
+			v.rounds = 0
 		}
+		if v.claim = c; known {
+			v.found = problem
+			v.rounds++
+		}
+		r.volumes[k] = v
 	}
-	return refused
 }
 
-// urgency orders Events: first problems that make a volume inaccessible, then other problems that
-// were not reported before, then the remaining Events.
-func urgency(e kubernetes.Event, f *finding) int {
-	switch {
-	case e.Warning && f.condition.Inaccessible && f.reported.IsZero():
-		return 3
-	case e.Warning && f.reported.IsZero():
-		return 2
-	case !e.Warning:
-		return 1
+// A due is an Event that must be written, and the state that it is about.
+type due struct {
+	kubernetes.Event
+	state *state
+	order int
+}
+
+// report writes the Events that are due, the most urgent Events first.
+func (r *Reporter) report(ctx context.Context) error {
+	events := r.due()
+	created, calls, failed := 0, 0, map[string]error{} // by namespace
+	var first error
+	for _, e := range events {
+		if created == mostCreated || calls == mostCalls || len(failed) == mostFailures {
+			r.Log.WarnContext(ctx, "not all Events about the health of volumes were written in this round; the others follow", "due", len(events), "written", created)
+			break
+		}
+		if failed[e.Claim.Namespace] != nil {
+			continue
+		}
+		calls++
+		err := r.API.CreateEvent(ctx, e.Event)
+		if e.state.failed = err != nil && !errors.Is(err, kubernetes.ErrChanged); e.state.failed {
+			first = cmp.Or(first, err)
+			failed[e.Claim.Namespace] = err
+			continue
+		}
+		if err == nil {
+			created++
+		} // otherwise, another process has written this Event
+		e.state.written[e.Reason] = e.Time
+		if e.state.reported = e.state.found.Reason; !e.Warning {
+			clear(e.state.written)
+		}
 	}
-	return 0
+	return first
+}
+
+// due returns the Events that must be written now, in order.
+func (r *Reporter) due() []due {
+	var all []due
+	now := r.now()
+	for k, v := range r.volumes {
+		if v.rounds >= confirmations && v.mustReport(k.handle, now) {
+			all = append(all, due{r.eventOf(k, v, now), v, v.order()})
+		}
+	}
+	slices.SortFunc(all, func(a, b due) int {
+		last := func(d due) int64 { return d.state.written[d.Reason].Unix() }
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(last(a), last(b)), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// mustReport reports whether an Event about the current state must be written. There is at most one
+// Event with the same reason in each slot. The end of a problem is reported in a later slot than
+// the problem, so that a problem that returns can be reported again immediately.
+func (v *state) mustReport(handle string, now time.Time) bool {
+	slot := slotOf(handle, now)
+	if v.found.Reason == "" {
+		for _, at := range v.written {
+			if slotOf(handle, at) == slot {
+				return false
+			}
+		}
+		return v.reported != ""
+	}
+	last := v.written[v.found.Reason]
+	return slotOf(handle, last) != slot && (v.reported != v.found.Reason || now.Sub(last) >= repeat/2)
+}
+
+// order returns the position of a state among the states that must be reported. Namespaces that
+// accept no Events come last.
+func (v *state) order() int {
+	switch {
+	case v.failed:
+		return 4
+	case v.found.Reason == "":
+		return 2
+	case v.reported == v.found.Reason:
+		return 3
+	case v.found.Inaccessible:
+		return 0
+	}
+	return 1
 }
 
 func (r *Reporter) now() time.Time {

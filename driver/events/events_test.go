@@ -25,26 +25,26 @@ import (
 // A world simulates the API server and the targets. Each volume has a claim with the same name.
 type world struct {
 	now    time.Time
-	health map[string]volume.Health // by volume handle; volumes in unknown are omitted from responses
+	health map[string]volume.Condition // by volume handle; volumes in unknown are omitted from responses
 	// unknown lists the volumes of targets that do not respond.
 	unknown map[string]bool
 	gone    map[string]bool // volumes without a claim
 	events  map[string]kubernetes.Event
 	order   []kubernetes.Event
 	refuse  func(e kubernetes.Event) error // nil: never
+	err     error                          // of Problems
 }
 
 func newWorld() *world {
-	return &world{now: time.Unix(1_800_000_000, 0), health: map[string]volume.Health{}, unknown: map[string]bool{}, gone: map[string]bool{}, events: map[string]kubernetes.Event{}}
+	return &world{now: time.Unix(1_800_000_000, 0), health: map[string]volume.Condition{}, unknown: map[string]bool{}, gone: map[string]bool{}, events: map[string]kubernetes.Event{}}
 }
 
-// set changes the problems of a volume.
-func (w *world) set(handle string, reasons ...string) {
-	h := volume.Health{UUID: handle}
-	for _, reason := range reasons {
-		h.Conditions = append(h.Conditions, volume.Condition{Reason: reason, Inaccessible: reason != "LvstoreFull", Message: reason + " of " + handle})
+// set changes the problem of a volume. An empty reason means that it has none.
+func (w *world) set(handle, reason string) {
+	w.health[handle] = volume.Condition{Reason: reason, Inaccessible: reason != "LvstoreFull", Message: reason + " of " + handle}
+	if reason == "" {
+		w.health[handle] = volume.Condition{}
 	}
-	w.health[handle] = h
 }
 
 func (w *world) Claims(_ context.Context, driver string) (claims []kubernetes.Claim, err error) {
@@ -53,10 +53,18 @@ func (w *world) Claims(_ context.Context, driver string) (claims []kubernetes.Cl
 	}
 	for handle := range w.health {
 		if !w.gone[handle] {
-			claims = append(claims, kubernetes.Claim{Namespace: "apps", Name: handle, UID: "uid of " + handle, Volume: handle})
+			claims = append(claims, kubernetes.Claim{Namespace: w.namespace(handle), Name: handle, UID: "uid of " + handle, Volume: handle, Store: "lvs0"})
 		}
 	}
 	return claims, nil
+}
+
+// namespace returns the namespace of a claim, such as apps of apps/pvc-1.
+func (w *world) namespace(handle string) string {
+	if namespace, _, ok := strings.Cut(handle, "/"); ok {
+		return namespace
+	}
+	return "apps"
 }
 
 func (w *world) CreateEvent(_ context.Context, e kubernetes.Event) error {
@@ -76,14 +84,14 @@ func (w *world) CreateEvent(_ context.Context, e kubernetes.Event) error {
 func (w *world) reporter() *Reporter {
 	return &Reporter{
 		API: w, Driver: "csi.spdk.io", Instance: "controller-1", Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now },
-		Health: func(_ context.Context, handles []string) (map[string]volume.Health, error) {
-			all := map[string]volume.Health{}
-			for _, handle := range handles {
-				if !w.unknown[handle] {
+		Problems: func(_ context.Context, stores map[string]string) (map[string]volume.Condition, error) {
+			all := map[string]volume.Condition{}
+			for handle, store := range stores {
+				if store == "lvs0" && !w.unknown[handle] {
 					all[handle] = w.health[handle]
 				}
 			}
-			return all, nil
+			return all, w.err
 		},
 	}
 }
@@ -109,22 +117,22 @@ func TestLastingProblemIsReportedEveryHalfHour(t *testing.T) {
 	w := newWorld()
 	r := w.reporter()
 	w.set("pvc-1", "LvstoreFull")
-	w.set("pvc-2")
+	w.set("pvc-2", "")
 	assert.Empty(t, w.pass(t, 2*time.Minute, r), "not confirmed yet")
 	assert.Equal(t, []string{"pvc-1 LvstoreFull"}, w.pass(t, 2*time.Minute, r))
 	e := w.order[0]
 	assert.True(t, e.Warning)
 	assert.Equal(t, "LvstoreFull of pvc-1", e.Message)
-	assert.Equal(t, kubernetes.Claim{Namespace: "apps", Name: "pvc-1", UID: "uid of pvc-1", Volume: "pvc-1"}, e.Claim)
+	assert.Equal(t, kubernetes.Claim{Namespace: "apps", Name: "pvc-1", UID: "uid of pvc-1", Volume: "pvc-1", Store: "lvs0"}, e.Claim)
 	assert.Equal(t, []string{"csi.spdk.io", "controller-1"}, []string{e.Component, e.Instance})
 	assert.InDelta(t, 10, len(w.pass(t, 5*time.Hour, r)), 1)
-	w.set("pvc-1")
+	w.set("pvc-1", "")
 	before := len(w.order)
 	assert.Empty(t, w.pass(t, 2*time.Minute, r), "not confirmed yet")
 	assert.Equal(t, []string{"pvc-1 VolumeRecovered"}, w.pass(t, 2*time.Hour, r))
 	assert.False(t, w.order[before].Warning)
 	assert.Contains(t, w.order[before].Message, "LvstoreFull")
-	assert.Empty(t, r.findings)
+	assert.Empty(t, r.volumes)
 }
 
 // Several controllers, and a restarted controller, do not repeat Events.
@@ -134,8 +142,8 @@ func TestControllersDoNotRepeatEachOthersEvents(t *testing.T) {
 	w.set("pvc-1", "LvstoreMissing")
 	assert.Equal(t, []string{"pvc-1 LvstoreMissing"}, w.pass(t, 4*time.Minute, a, b))
 	assert.Empty(t, w.pass(t, 4*time.Minute, w.reporter()), "restarted")
-	w.set("pvc-1")
-	assert.Equal(t, []string{"pvc-1 VolumeRecovered"}, w.pass(t, 6*time.Minute, a, b))
+	w.set("pvc-1", "")
+	assert.Equal(t, []string{"pvc-1 VolumeRecovered"}, w.pass(t, time.Hour, a, b))
 }
 
 // While a target does not respond, nothing is reported about its volumes, neither a problem nor its
@@ -148,8 +156,8 @@ func TestUnknownHealthIsNotReported(t *testing.T) {
 	w.unknown["pvc-1"] = true
 	assert.Empty(t, w.pass(t, 3*time.Hour, r))
 	w.unknown["pvc-1"] = false
-	w.set("pvc-1")
-	assert.Equal(t, []string{"pvc-1 VolumeRecovered"}, w.pass(t, 4*time.Minute, r))
+	w.set("pvc-1", "")
+	assert.Equal(t, []string{"pvc-1 VolumeRecovered"}, w.pass(t, time.Hour, r))
 }
 
 func TestVolumesWithoutClaimAreForgotten(t *testing.T) {
@@ -159,11 +167,53 @@ func TestVolumesWithoutClaimAreForgotten(t *testing.T) {
 	w.pass(t, 4*time.Minute, r)
 	w.gone["pvc-1"] = true
 	assert.Empty(t, w.pass(t, 2*time.Hour, r))
-	assert.Empty(t, r.findings)
+	assert.Empty(t, r.volumes)
+}
+
+// An Event about the end of a problem is written only if the volume has no problem any more. If a
+// worse problem replaces a problem, there is no such Event.
+func TestWorseProblemIsNoRecovery(t *testing.T) {
+	w := newWorld()
+	r := w.reporter()
+	w.set("pvc-1", "LvstoreFull")
+	w.pass(t, 4*time.Minute, r)
+	w.set("pvc-1", "VolumeMissing")
+	assert.Equal(t, []string{"pvc-1 VolumeMissing"}, w.pass(t, 14*time.Minute, r))
+	w.set("pvc-1", "")
+	assert.Equal(t, []string{"pvc-1 VolumeRecovered"}, w.pass(t, time.Hour, r))
+}
+
+// If a problem returns soon, the last Event is about the problem, and not about its end.
+func TestReturningProblemIsReportedLast(t *testing.T) {
+	for minutes := 2; minutes < 90; minutes += 2 {
+		w := newWorld()
+		r := w.reporter()
+		w.set("pvc-1", "LvstoreFull")
+		w.pass(t, 4*time.Minute, r)
+		w.set("pvc-1", "")
+		w.pass(t, time.Duration(minutes)*time.Minute, r)
+		w.set("pvc-1", "LvstoreFull")
+		w.pass(t, 4*time.Minute, r)
+		assert.Equal(t, "LvstoreFull", w.order[len(w.order)-1].Reason, minutes)
+	}
+}
+
+// Rounds in which a volume's health is unknown are not skipped: a problem must be seen in two
+// consecutive rounds.
+func TestProblemIsConfirmedInConsecutiveRounds(t *testing.T) {
+	w := newWorld()
+	r := w.reporter()
+	w.set("pvc-1", "LvstoreMissing")
+	for range 10 {
+		w.unknown["pvc-1"] = false
+		assert.Empty(t, w.pass(t, 2*time.Minute, r))
+		w.unknown["pvc-1"] = true
+		assert.Empty(t, w.pass(t, 2*time.Minute, r))
+	}
 }
 
 // If a problem affects many volumes, each round writes at most 50 Events, beginning with the
-// inaccessible volumes.
+// inaccessible volumes. Events that another process has written do not count.
 func TestEventsPerRoundAreLimited(t *testing.T) {
 	w := newWorld()
 	r := w.reporter()
@@ -183,102 +233,149 @@ func TestEventsPerRoundAreLimited(t *testing.T) {
 	}
 	slices.Sort(all)
 	assert.Len(t, slices.Compact(all), 120)
+
+	other := w.reporter()
+	w.set("last", "LvstoreFull")
+	assert.Contains(t, w.pass(t, 4*time.Minute, other), "last LvstoreFull")
 }
 
-// A namespace that accepts no Events does not prevent Events in other namespaces. If the API server
-// fails, the Events are written later.
-func TestFailedEventsAreHandled(t *testing.T) {
+// However many volumes have a lasting problem, all of them are reported again in turn.
+func TestAllLastingProblemsAreReportedInTurn(t *testing.T) {
 	w := newWorld()
 	r := w.reporter()
-	w.set("pvc-1", "LvstoreMissing")
-	w.set("pvc-2", "LvstoreMissing")
-	w.pass(t, 2*time.Minute, r)
-	for _, kind := range []error{kubernetes.ErrForbidden, kubernetes.ErrNotFound, kubernetes.ErrInvalid} {
-		w.now = w.now.Add(repeat)
+	const volumes = 2000
+	for n := range volumes {
+		w.set(fmt.Sprintf("pvc-%d", n), "LvstoreFull")
+	}
+	w.pass(t, 10*time.Hour, r)
+	last, longest := map[string]time.Time{}, time.Duration(0)
+	for _, e := range w.order {
+		if before, ok := last[e.Claim.Name]; ok {
+			longest = max(longest, e.Time.Sub(before))
+		}
+		last[e.Claim.Name] = e.Time
+	}
+	assert.Len(t, last, volumes)
+	assert.Less(t, longest, 3*time.Hour, "50 in two minutes")
+}
+
+// A namespace that accepts no Events does not prevent Events in other namespaces. Its Events are
+// written when it accepts them again.
+func TestRefusingNamespaceDoesNotStopOthers(t *testing.T) {
+	for _, kind := range []error{kubernetes.ErrForbidden, kubernetes.ErrNotFound, kubernetes.ErrInvalid, errors.New("HTTP status 500: failed calling webhook")} {
+		w := newWorld()
+		r := w.reporter()
+		for n := range 20 {
+			w.set(fmt.Sprintf("broken/pvc-%d", n), "LvstoreMissing")
+			w.set(fmt.Sprintf("apps/pvc-%d", n), "LvstoreFull")
+		}
+		attempts := 0
 		w.refuse = func(e kubernetes.Event) error {
-			if e.Claim.Name == "pvc-1" {
-				return fmt.Errorf("namespace: %w", kind)
+			if e.Claim.Namespace == "broken" {
+				attempts++
+				return kind
 			}
 			return nil
 		}
-		before := len(w.order)
+		require.NoError(t, r.round(t.Context()))
 		require.ErrorIs(t, r.round(t.Context()), kind)
-		require.Len(t, w.order, before+1)
-		require.NoError(t, r.round(t.Context()), "the refused Event is not tried again in this half hour")
+		assert.Len(t, w.order, 20)
+		assert.Equal(t, 1, attempts)
+		w.set("broken/pvc-0", "")
+		w.refuse = nil
+		assert.Len(t, w.pass(t, 4*time.Minute, r), 19, "a problem that was never reported is not over")
+		assert.Empty(t, w.pass(t, 2*time.Minute, r))
 	}
-	w.now = w.now.Add(repeat)
-	broken := errors.New("no response")
-	w.refuse = func(kubernetes.Event) error { return broken }
-	before := len(w.order)
-	require.ErrorIs(t, r.round(t.Context()), broken)
-	w.refuse = nil
-	require.NoError(t, r.round(t.Context()))
-	assert.Len(t, w.order, before+2)
 }
 
-// Whatever happens to volumes and targets, each problem of each volume is reported at most once per
-// half hour, only if it was seen twice, and its end only after a report.
+// If the API server does not respond, a round ends after a few attempts, and the Events are written
+// later.
+func TestEventsAreWrittenAfterAnOutage(t *testing.T) {
+	w := newWorld()
+	r := w.reporter()
+	for n := range 20 {
+		w.set(fmt.Sprintf("ns%d/pvc", n), "LvstoreMissing")
+	}
+	attempts, broken := 0, errors.New("no response")
+	w.refuse = func(kubernetes.Event) error { attempts++; return broken }
+	require.NoError(t, r.round(t.Context()))
+	require.ErrorIs(t, r.round(t.Context()), broken)
+	assert.Equal(t, mostFailures, attempts)
+	w.refuse = nil
+	require.NoError(t, r.round(t.Context()))
+	assert.Len(t, w.order, 20)
+}
+
+// If some targets cannot be read, Events about the other targets' volumes are written, and the
+// reason is logged once.
+func TestUnreadableTargetIsLogged(t *testing.T) {
+	w := newWorld()
+	r := w.reporter()
+	var log strings.Builder
+	r.Log = slog.New(slog.NewTextHandler(&log, nil))
+	w.set("pvc-1", "LvstoreFull")
+	w.err = errors.New("target t1: wrong password")
+	for range 3 {
+		r.logFailure(t.Context(), r.round(t.Context()))
+	}
+	assert.Len(t, w.order, 1)
+	assert.Equal(t, 1, strings.Count(log.String(), "wrong password"), log.String())
+}
+
+// Whatever happens to volumes and targets, each reason is reported at most once for a volume in
+// each half hour, only if it was seen twice, and the end of a problem only after a report. If
+// nothing changes for an hour, the last Event of each volume is true.
 func TestRandomHealthIsReportedWithinItsLimits(t *testing.T) {
+	reasons := []string{"", "", "LvstoreFull", "LvstoreMissing", "VolumeMissing"}
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 27))
 		w := newWorld()
 		reporters := []*Reporter{w.reporter(), w.reporter()}
 		seen := map[string]int{} // how often a problem was present, by "volume reason"
-		for range 200 {
-			handle := fmt.Sprintf("pvc-%d", random.IntN(8))
-			switch random.IntN(6) {
-			case 0:
-				w.unknown[handle] = !w.unknown[handle]
-			case 1:
-				w.set(handle)
-			case 2:
-				w.set(handle, "LvstoreFull")
-			case 3:
-				w.set(handle, "LvstoreMissing", "LvstoreFull")
-			case 4:
-				reporters[random.IntN(2)] = w.reporter() // restarted
-			}
-			for handle, h := range w.health {
-				for _, c := range h.Conditions {
-					if !w.unknown[handle] {
-						seen[handle+" "+c.Reason]++
-					}
+		step := func() {
+			for handle, c := range w.health {
+				if !w.unknown[handle] {
+					seen[handle+" "+c.Reason]++
 				}
 			}
 			w.pass(t, 2*time.Minute, reporters...)
 		}
-		reported := map[string]time.Time{}
+		for range 200 {
+			handle := fmt.Sprintf("pvc-%d", random.IntN(8))
+			switch random.IntN(8) {
+			case 0:
+				w.unknown[handle] = !w.unknown[handle]
+			case 1:
+				reporters[random.IntN(2)] = w.reporter() // restarted
+			default:
+				w.set(handle, reasons[random.IntN(len(reasons))])
+			}
+			step()
+		}
+		clear(w.unknown)
+		for range 40 {
+			step()
+		}
+		slots, reported, last := map[string]bool{}, map[string]bool{}, map[string]string{}
 		for _, e := range w.order {
-			name := e.Claim.Name + " " + e.Reason
-			if !e.Warning {
-				name += " " + e.Message
-			}
-			if last, ok := reported[name]; ok {
-				slots := e.Time.Sub(last) >= repeat || slotsDiffer(e, last)
-				assert.True(t, slots, "%s at %s and %s", name, last, e.Time)
-			}
-			reported[name] = e.Time
+			slot := fmt.Sprint(e.Claim.Name, " ", e.Reason, " ", slotOf(e.Claim.Volume, e.Time))
+			assert.False(t, slots[slot], slot)
+			slots[slot] = true
 			if e.Warning {
-				assert.GreaterOrEqual(t, seen[name], confirmations, name)
+				assert.GreaterOrEqual(t, seen[e.Claim.Name+" "+e.Reason], confirmations)
 			} else {
-				first := slices.IndexFunc(w.order, func(o kubernetes.Event) bool {
-					return o.Claim.Name == e.Claim.Name && strings.Contains(e.Message, " "+o.Reason+" ")
-				})
-				assert.Less(t, first, slices.IndexFunc(w.order, func(o kubernetes.Event) bool { return o.Name == e.Name }))
-				assert.GreaterOrEqual(t, first, 0)
+				assert.True(t, reported[e.Claim.Name])
+			}
+			reported[e.Claim.Name] = true // another process may report the end once more
+			last[e.Claim.Name] = strings.TrimSuffix(e.Reason, reasonOver)
+		}
+		for handle, c := range w.health {
+			if c.Reason != "" {
+				assert.Equal(t, c.Reason, last[handle], "seed %d, %s", seed, handle)
 			}
 		}
 		assert.NotEmpty(t, reported)
 	}
-}
-
-// slotsDiffer reports whether a time is in another slot than an Event.
-func slotsDiffer(e kubernetes.Event, last time.Time) bool {
-	k := key{e.Claim.Volume, e.Reason}
-	if !e.Warning {
-		k.reason = strings.Fields(e.Message)[2]
-	}
-	return slotOf(k, e.Time) != slotOf(k, last)
 }
 
 // The problems of many volumes are repeated at different times.
@@ -286,9 +383,9 @@ func TestRepetitionsAreSpread(t *testing.T) {
 	minutes := map[int]int{}
 	start := time.Unix(1_800_000_000, 0)
 	for n := range 3000 {
-		k := key{fmt.Sprint("volume ", n), "LvstoreFull"}
+		handle := fmt.Sprint("volume ", n)
 		for m := range 30 {
-			if slotOf(k, start.Add(time.Duration(m)*time.Minute)) != slotOf(k, start.Add(time.Duration(m+1)*time.Minute)) {
+			if slotOf(handle, start.Add(time.Duration(m)*time.Minute)) != slotOf(handle, start.Add(time.Duration(m+1)*time.Minute)) {
 				minutes[m]++
 			}
 		}
@@ -301,19 +398,19 @@ func TestRepetitionsAreSpread(t *testing.T) {
 func TestEventsAreValid(t *testing.T) {
 	r := newWorld().reporter()
 	now := time.Now()
-	f := &finding{rounds: 2, condition: volume.Condition{Message: "lvstore \x1b[2J" + strings.Repeat("ä", 2000)}}
+	v := &state{rounds: 2, found: volume.Condition{Reason: "LvstoreFull", Message: "lvstore \x1b[2J" + strings.Repeat("ä", 2000)}}
 	names := map[string]bool{}
 	for _, name := range []string{"a", strings.Repeat("a", 253), strings.Repeat("a.", 126) + "a", strings.Repeat("a", 199) + "-b"} {
-		f.claim = kubernetes.Claim{Namespace: "apps", Name: name, UID: "1"}
-		e := r.eventOf(key{"t:1", "LvstoreFull"}, f, now)
+		v.claim = kubernetes.Claim{Namespace: "apps", Name: name, UID: "1"}
+		e := r.eventOf(key{"1", "t:1"}, v, now)
 		assert.Empty(t, validation.IsDNS1123Subdomain(e.Name), e.Name)
 		assert.LessOrEqual(t, len(e.Message), 1024)
 		assert.True(t, utf8.ValidString(e.Message))
 		assert.NotContains(t, e.Message, "\x1b")
 		names[e.Name] = true
 	}
-	f.claim.UID = "2"
-	names[r.eventOf(key{"t:1", "LvstoreFull"}, f, now).Name] = true
-	names[r.eventOf(key{"t:1", "LvstoreFull"}, f, now.Add(repeat)).Name] = true
-	assert.Len(t, names, 6, "every claim, problem and slot has its own name")
+	v.claim.UID = "2"
+	names[r.eventOf(key{"1", "t:1"}, v, now).Name] = true
+	names[r.eventOf(key{"1", "t:1"}, v, now.Add(repeat)).Name] = true
+	assert.Len(t, names, 6, "every claim and slot has its own name")
 }

@@ -12,6 +12,7 @@ import (
 type Claim struct {
 	Namespace, Name, UID string
 	Volume               string // volume handle of the PersistentVolume
+	Store                string // lvstore in which the volume was created; empty if unknown
 }
 
 const volumesPath = "/api/v1/persistentvolumes"
@@ -22,15 +23,21 @@ func (c *Client) Claims(ctx context.Context, driver string) (claims []Claim, err
 	type persistentVolume struct {
 		Metadata struct{ DeletionTimestamp string }
 		Spec     struct {
-			CSI      struct{ Driver, VolumeHandle string }
+			CSI struct {
+				Driver, VolumeHandle string
+				VolumeAttributes     map[string]string
+			}
 			ClaimRef struct{ Namespace, Name, UID string }
 		}
 		Status struct{ Phase string }
 	}
 	err = each(ctx, c, volumesPath, func(v persistentVolume) {
-		if v.Spec.CSI.Driver == driver && v.Status.Phase == "Bound" && v.Metadata.DeletionTimestamp == "" {
-			ref := v.Spec.ClaimRef
-			claims = append(claims, Claim{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, Volume: v.Spec.CSI.VolumeHandle})
+		ref := v.Spec.ClaimRef
+		if v.Spec.CSI.Driver == driver && v.Status.Phase == "Bound" && v.Metadata.DeletionTimestamp == "" && ref.Namespace != "" && ref.Name != "" {
+			claims = append(claims, Claim{
+				Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
+				Volume: v.Spec.CSI.VolumeHandle, Store: v.Spec.CSI.VolumeAttributes["lvstore"],
+			})
 		}
 	})
 	return claims, err

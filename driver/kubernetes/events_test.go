@@ -17,9 +17,10 @@ func TestClaimsOfTheDriverAreListed(t *testing.T) {
 	a := newAPI(t)
 	a.change(func() {
 		a.lists = map[string][]any{volumesPath: {
-			object(`{"metadata": {"name": "pv-1"}, "status": {"phase": "Bound"}, "spec": {"claimRef": {"namespace": "apps", "name": "data", "uid": "u1"}, "csi": {"driver": "csi.spdk.io", "volumeHandle": "t0:1"}}}`),
+			object(`{"metadata": {"name": "pv-1"}, "status": {"phase": "Bound"}, "spec": {"claimRef": {"namespace": "apps", "name": "data", "uid": "u1"}, "csi": {"driver": "csi.spdk.io", "volumeHandle": "t0:1", "volumeAttributes": {"lvstore": "lvs0"}}}}`),
 			object(`{"metadata": {"name": "other"}, "status": {"phase": "Bound"}, "spec": {"claimRef": {"namespace": "apps", "name": "x"}, "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "t0:1"}}}`),
 			object(`{"metadata": {"name": "free"}, "status": {"phase": "Available"}, "spec": {"csi": {"driver": "csi.spdk.io", "volumeHandle": "t0:2"}}}`),
+			object(`{"metadata": {"name": "odd"}, "status": {"phase": "Bound"}, "spec": {"csi": {"driver": "csi.spdk.io", "volumeHandle": "t0:6"}}}`),
 			object(`{"metadata": {"name": "left"}, "status": {"phase": "Released"}, "spec": {"claimRef": {"namespace": "apps", "name": "left"}, "csi": {"driver": "csi.spdk.io", "volumeHandle": "t0:3"}}}`),
 			object(`{"metadata": {"name": "going", "deletionTimestamp": "2026-11-28T10:00:00Z"}, "status": {"phase": "Bound"}, "spec": {"claimRef": {"namespace": "apps", "name": "going"}, "csi": {"driver": "csi.spdk.io", "volumeHandle": "t0:4"}}}`),
 			object(`{"metadata": {"name": "pv-2"}, "status": {"phase": "Bound"}, "spec": {"claimRef": {"namespace": "db", "name": "data", "uid": "u2"}, "csi": {"driver": "csi.spdk.io", "volumeHandle": "t1:5"}}}`),
@@ -27,7 +28,7 @@ func TestClaimsOfTheDriverAreListed(t *testing.T) {
 	})
 	claims, err := a.client.Claims(t.Context(), "csi.spdk.io")
 	require.NoError(t, err)
-	assert.Equal(t, []Claim{{"apps", "data", "u1", "t0:1"}, {"db", "data", "u2", "t1:5"}}, claims)
+	assert.Equal(t, []Claim{{"apps", "data", "u1", "t0:1", "lvs0"}, {"db", "data", "u2", "t1:5", ""}}, claims)
 	a.change(func() { a.status = http.StatusForbidden })
 	_, err = a.client.Claims(t.Context(), "csi.spdk.io")
 	require.ErrorIs(t, err, ErrForbidden)

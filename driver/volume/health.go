@@ -4,9 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+)
 
-	"golang.org/x/sync/errgroup"
+// Reasons of conditions.
+const (
+	ReasonStoreFull    = "LvstoreFull"
+	ReasonStoreMissing = "LvstoreMissing"
+	ReasonNotLoaded    = "VolumeNotLoaded"
+	// ReasonMissing is not used by [Service.Health], which fails with ErrNotFound instead.
+	ReasonMissing = "VolumeMissing"
 )
 
 // A Condition is a problem that the target reports for a volume.
@@ -29,10 +35,12 @@ type Health struct {
 // instead, because hosts may still be able to reach the volume.
 func (s *Service) Health(ctx context.Context, id string) (Health, error) {
 	v, err := s.GetVolume(ctx, id)
-	if c, ok := conditionOf(err); ok && !errors.Is(err, ErrNotFound) {
-		return Health{id, []Condition{c}}, nil
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrStoreMissing):
+		return Health{id, []Condition{{Inaccessible: true, Reason: ReasonStoreMissing, Message: err.Error()}}}, nil
+	case errors.Is(err, ErrDegraded):
+		return Health{id, []Condition{{Inaccessible: true, Reason: ReasonNotLoaded, Message: err.Error()}}}, nil
+	case err != nil:
 		return Health{}, err
 	}
 	st, err := s.store(ctx, v.Store)
@@ -40,61 +48,6 @@ func (s *Service) Health(ctx context.Context, id string) (Health, error) {
 		return Health{}, err
 	}
 	return healthIn(st, v), nil
-}
-
-// conditionOf converts an error of GetVolume that describes the state of the volume.
-func conditionOf(err error) (Condition, bool) {
-	c := Condition{Inaccessible: true}
-	switch {
-	case errors.Is(err, ErrStoreMissing):
-		c.Reason = "LvstoreMissing"
-	case errors.Is(err, ErrDegraded):
-		c.Reason = "VolumeNotLoaded"
-	case errors.Is(err, ErrNotFound):
-		c.Reason = "VolumeMissing"
-	default:
-		return Condition{}, false
-	}
-	c.Message = err.Error()
-	return c, true
-}
-
-// HealthEach returns the health of several volumes by UUID, including volumes that do not exist. It
-// omits volumes whose state it cannot determine, for example because the target does not respond,
-// and returns one of these errors.
-func (s *Service) HealthEach(ctx context.Context, ids []string) (map[string]Health, error) {
-	stores, err := s.Stores(ctx)
-	if err != nil && !errors.Is(err, ErrStoreMissing) { // the volumes of the other lvstores can be read
-		return nil, err
-	}
-	all := make(map[string]Health, len(ids))
-	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(AskOnce(ctx))
-	g.SetLimit(inFlight)
-	for _, id := range ids {
-		g.Go(func() error {
-			h := Health{UUID: id}
-			v, err := s.GetVolume(ctx, id)
-			if err == nil {
-				st, missing := s.storeOf(stores, v.Store)
-				h.Conditions, err = healthIn(st, v).Conditions, missing
-			}
-			c, ok := conditionOf(err)
-			switch {
-			case ok:
-				h.Conditions = []Condition{c}
-			case errors.Is(err, ErrWrongKind): // a volume that an administrator has registered with a wrong handle
-				return nil
-			case err != nil:
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			all[id] = h
-			return nil
-		})
-	}
-	return all, g.Wait()
 }
 
 // ListHealth lists the volumes with known problems.
@@ -140,7 +93,7 @@ func (s *Service) HealthOf(ctx context.Context, v Volume, stores map[string]Stor
 func healthIn(st Store, v Volume) Health {
 	h := Health{UUID: v.UUID}
 	if v.Thin && st.FreeBytes == 0 {
-		h.Conditions = append(h.Conditions, Condition{Reason: "LvstoreFull", Message: fmt.Sprintf("lvstore %s has no free space: writes to parts of %s that were never written fail. Delete volumes or snapshots, or enlarge the lvstore", st.Name, v)})
+		h.Conditions = append(h.Conditions, Condition{Reason: ReasonStoreFull, Message: fmt.Sprintf("lvstore %s has no free space: writes to parts of %s that were never written fail. Delete volumes or snapshots, or enlarge the lvstore", st.Name, v)})
 	}
 	return h
 }

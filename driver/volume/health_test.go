@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/uuid"
@@ -66,38 +67,51 @@ func TestVolumeWithoutItsLvstoreIsInaccessible(t *testing.T) {
 	assert.Empty(t, h.Conditions)
 }
 
-// HealthEach agrees with Health, and reports missing volumes as well. It omits volumes with a wrong
-// handle.
-func TestHealthOfSeveralVolumesIsReported(t *testing.T) {
+// An overview shows the problem of each volume with a few calls. Its messages name no lvstore other
+// than the volume's own.
+func TestOverviewShowsTheProblemOfEachVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
-	thin, missing := b.create(t, "thin", 4), uuid.NewString()
-	elsewhere, err := b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: "elsewhere", MinBytes: 4 * MiB})
-	require.NoError(t, err)
-	snap, err := b.Snapshot(t.Context(), "snap", thin.UUID)
+	thin, missing := b.create(t, "thin", 4).UUID, uuid.NewString()
+	other, err := b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: "other", MinBytes: 4 * MiB})
 	require.NoError(t, err)
 	_, err = b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "thick", MinBytes: b.store(t, "lvs0").FreeBytes, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	read := func() map[string][]string {
-		all, err := b.HealthEach(t.Context(), []string{thin.UUID, missing, elsewhere.UUID, snap.UUID})
+	read := func() Overview {
+		o, err := b.Overview(t.Context())
 		require.NoError(t, err)
-		found := map[string][]string{}
-		for id, h := range all {
-			assert.Equal(t, id, h.UUID)
-			found[id] = reasons(h)
-			if one, err := b.Health(t.Context(), id); err == nil {
-				assert.Equal(t, one, h)
-			}
-		}
-		return found
+		return o
 	}
-	assert.Equal(t, map[string][]string{thin.UUID: {"LvstoreFull"}, missing: {"VolumeMissing"}, elsewhere.UUID: nil}, read())
-	b.detachDisk(t, "lvs0")
-	assert.Equal(t, map[string][]string{thin.UUID: {"LvstoreMissing"}, missing: {"LvstoreMissing"}, elsewhere.UUID: nil}, dropUnknown(read(), snap.UUID))
-	b.attachDisk(t, "lvs0")
-}
+	o := read()
+	assert.True(t, o.Has(thin))
+	assert.False(t, o.Has(missing))
+	for _, c := range []struct{ id, store, want string }{
+		{thin, "lvs0", "LvstoreFull"}, {thin, "", "LvstoreFull"}, {other.UUID, "lvs1", ""}, {missing, "lvs0", "VolumeMissing"}, {missing, "", "VolumeMissing"}, {missing, "lvs7", "LvstoreMissing"},
+	} {
+		problem := o.Problem(c.id, c.store)
+		assert.Equal(t, c.want, problem.Reason, "%s in %s", c.id, c.store)
+		assert.Equal(t, c.want != "" && c.want != "LvstoreFull", problem.Inaccessible)
+	}
+	b.fault.Reset()
+	read()
+	calls := b.fault.Calls()
+	for n := range 20 {
+		_, err := b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: fmt.Sprintf("more-%d", n), MinBytes: 4 * MiB})
+		require.NoError(t, err)
+	}
+	b.fault.Reset()
+	read()
+	assert.Equal(t, calls, b.fault.Calls(), "the number of calls does not depend on the number of volumes")
 
-// dropUnknown removes an id, because a snapshot in a missing lvstore cannot be recognized.
-func dropUnknown(all map[string][]string, id string) map[string][]string {
-	delete(all, id)
-	return all
+	b.detachDisk(t, "lvs0")
+	o = read()
+	for _, c := range []struct{ id, store, want string }{
+		{thin, "lvs0", "LvstoreMissing"}, {thin, "", "LvstoreMissing"}, {other.UUID, "lvs1", ""}, {missing, "lvs1", "VolumeMissing"},
+	} {
+		problem := o.Problem(c.id, c.store)
+		assert.Equal(t, c.want, problem.Reason, "%s in %s", c.id, c.store)
+		if c.store != "lvs0" {
+			assert.NotContains(t, problem.Message, "lvs0")
+		}
+	}
+	b.attachDisk(t, "lvs0")
 }

@@ -44,8 +44,9 @@ func TestFailedReadIsReported(t *testing.T) {
 		"volume":   func(ctx context.Context, s *Service) (any, error) { return s.GetVolume(ctx, v.UUID) },
 		"snapshot": func(ctx context.Context, s *Service) (any, error) { return s.GetSnapshot(ctx, taken[0]) },
 		"health":   func(ctx context.Context, s *Service) (any, error) { return s.Health(ctx, v.UUID) },
-		"health of each": func(ctx context.Context, s *Service) (any, error) {
-			return s.HealthEach(ctx, []string{v.UUID, c.UUID, uuid.Nil.String()})
+		"overview": func(ctx context.Context, s *Service) (any, error) {
+			o, err := s.Overview(ctx)
+			return o.Problem(v.UUID, v.Store), err
 		},
 		"inspection":     func(ctx context.Context, s *Service) (any, error) { return s.Inspect(ctx, nil) },
 		"nested":         func(ctx context.Context, s *Service) (any, error) { return s.Nested(ctx) },
