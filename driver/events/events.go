@@ -113,7 +113,7 @@ func (r *Reporter) round(ctx context.Context) error {
 }
 
 // note updates the states. After a round in which the health of a volume is unknown, its health
-// must be confirmed anew.
+// must be confirmed again.
 func (r *Reporter) note(claims []kubernetes.Claim, problems map[string]volume.Condition) {
 	before := r.volumes
 	r.volumes = map[key]*state{} // states without a claim are dropped, as no Event can be written
