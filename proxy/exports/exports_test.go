@@ -153,7 +153,7 @@ func TestUnsafeExportsAreRefused(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, NQN: rpcschema.UUIDPrefix + "vol"}, ErrInvalid, "not an NQN")
 	refuses(Request{Volume: "lvs0/v0", AnyHost: true, Key: key}, ErrInvalid, "keys belong to hosts")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, CtrlrKey: key}, ErrInvalid, "only to hosts that authenticate themselves")
-	refuses(Request{Volume: "lvs0/none", Hosts: a}, ErrRefused, "there is no volume")
+	refuses(Request{Volume: "lvs0/none", Hosts: a}, ErrRefused, "no volume lvs0/none is visible")
 	refuses(Request{Volume: "m0", Hosts: a}, ErrRefused, "not a logical volume")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a}, ErrRefused, "--listen ADDRESS:4420")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Listen: at, Key: key}, ErrRefused, "no key k in the target's keyring")

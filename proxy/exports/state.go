@@ -46,7 +46,7 @@ func unknowable(err error) bool {
 func (t target) volume(ctx context.Context, name string) (volume, error) {
 	bdevs, err := t.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
-		return volume{}, &refusal{fmt.Sprintf("there is no volume %s: name it LVSTORE/LVOL or by its UUID", name), err}
+		return volume{}, &refusal{fmt.Sprintf("no volume %s is visible to this user: name it LVSTORE/LVOL or by its UUID", name), err}
 	}
 	if err != nil {
 		return volume{}, fmt.Errorf("look for volume %s: %w", name, err)

@@ -95,6 +95,7 @@ func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Pl
 // subsystem, without a namespace. missing is the error returned for the volume.
 func (t target) planOrphan(ctx context.Context, w Withdrawal, missing error) (*Plan, error) {
 	_, notUUID := uuid.Parse(w.Volume)
+	missing = fmt.Errorf("%w. To withdraw the export of a deleted volume, add --nqn with its NQN, which spdk-proxy exports lists", missing)
 	if notUUID != nil && (w.NQN == "" || strings.HasSuffix(w.NQN, ":")) {
 		return nil, missing
 	}
@@ -108,7 +109,7 @@ func (t target) planOrphan(ctx context.Context, w Withdrawal, missing error) (*P
 	case i < 0:
 		return nil, missing
 	case len(subsystems[i].Namespaces) > 0:
-		return nil, refuse("there is no volume %s, and %s exports %s: name that volume", w.Volume, p.NQN, subsystems[i].Namespaces[0].BdevName)
+		return nil, refuse("no volume %s is visible to this user, and %s exports %s: name that volume", w.Volume, p.NQN, subsystems[i].Namespaces[0].BdevName)
 	}
 	p.warnDriver()
 	p.Steps = append(p.Steps, *t.deletion(p.NQN))

@@ -74,10 +74,11 @@ func TestExportOfADeletedVolumeIsWithdrawn(t *testing.T) {
 		assert.ErrorContains(t, err, says)
 	}
 	w.call("bdev_lvol_delete", `{"name":"lvs0/v0"}`)
-	refused(Withdrawal{Volume: "lvs0/v0"}, "there is no volume lvs0/v0")
-	refused(Withdrawal{Volume: "lvs0/v0", NQN: "nqn.2024-01.com.example:none"}, "there is no volume lvs0/v0")
+	refused(Withdrawal{Volume: "lvs0/v0"}, "no volume lvs0/v0 is visible to this user")
+	refused(Withdrawal{Volume: "lvs0/v0"}, "add --nqn")
+	refused(Withdrawal{Volume: "lvs0/v0", NQN: "nqn.2024-01.com.example:none"}, "no volume lvs0/v0")
 	refused(Withdrawal{Volume: "lvs0/v0", NQN: nqn}, nqn+" exports ")
-	refused(Withdrawal{Volume: w.v0, Hosts: []string{hostA}}, "there is no volume")
+	refused(Withdrawal{Volume: w.v0, Hosts: []string{hostA}}, "no volume ")
 	w.call("bdev_lvol_delete", `{"name":"lvs0/v1"}`)
 	assert.Contains(t, Table(w.list(), false), "delete it (spdk-proxy unexport VOLUME --nqn "+nqn+")")
 	for _, x := range []Withdrawal{{Volume: w.v0}, {Volume: "lvs0/v1", NQN: nqn}} {
