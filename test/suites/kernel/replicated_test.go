@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/controller"
+	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
@@ -103,6 +106,46 @@ func TestReplicatedVolumeMoves(t *testing.T) {
 			<-ended
 		})
 	}
+}
+
+// TestKeptReplicaContinues loses both storage servers, one after the other, and the node. Only the
+// first server returns, whose replica lacks acknowledged writes. An administrator keeps this
+// replica. The volume then contains all writes from before the loss of this server. When the other
+// server returns, its replica is rebuilt, and the replicas are equal.
+func TestKeptReplicaContinues(t *testing.T) {
+	h := newReplicatedHost(t)
+	m := NewMachine(t)
+	m.Disks, m.Progress = []string{newDisk(t)}, h.progress
+	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
+	var volume string
+	var before map[string]string
+	m.Target = func(ctx context.Context, c control.TargetCall) (map[string]string, error) {
+		if c.Do == control.Kill {
+			h.mu.Lock()
+			volume, before = c.Volume, maps.Clone(h.acked)
+			h.mu.Unlock()
+		}
+		return h.on(m)(ctx, c)
+	}
+	m.Run(control.Replicated, control.SPDK, control.ParamPhase+"="+control.PhaseOne)
+	require.True(t, m.Lost(), "the machine ended by itself")
+
+	ctx := t.Context()
+	require.NoError(t, h.change(ctx, control.TargetCall{Do: control.Kill, Volume: volume, Replica: 0}))
+	require.NoError(t, h.change(ctx, control.TargetCall{Do: control.Restart, Volume: volume, Replica: 1}))
+	r, err := h.record(ctx, volume)
+	require.NoError(t, err)
+	node := r.Witness.Writer.Node
+	_, err = h.ControllerUnpublishVolume(ctx, unpublishRequest(h.volumes[volume].GetVolumeId(), node))
+	require.ErrorIs(t, err, request.ErrNoReplica)
+	id, err := request.ParseVolumeID(h.volumes[volume].GetVolumeId())
+	require.NoError(t, err)
+	state, err := h.KeepReplica(ctx, controller.KeepDecision{Volume: id, Server: r.Places[1].Server, Discard: r.Places[0].Server, StoppedNode: node})
+	require.NoError(t, err)
+	require.True(t, state.Done)
+	h.acked = before // the administrator accepts the loss of all later writes
+	m.Target = h.on(m)
+	m.Run(control.Replicated, control.SPDK, control.ParamPhase+"="+control.PhaseKept)
 }
 
 // newDisk returns the file of a machine's disk.

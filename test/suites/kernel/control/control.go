@@ -80,6 +80,8 @@ const (
 	PhaseHereWithOne = "moved-here-with-one-server"
 
 	PhaseDegraded = "degraded" // of Replicated: a storage server returns, and power is lost during the rebuild
+	PhaseOne      = "one"      // of Replicated: a storage server is lost, and later the node
+	PhaseKept     = "kept"     // of Replicated: an administrator has kept the replica that was lost first
 	PhaseUnstage  = "unstage"  // volumes are unstaged without being staged again
 )
 

@@ -84,6 +84,27 @@ func (s *scenario) replicated(phase string) (err error) {
 		v.movedAway()
 	case control.PhaseHere, control.PhaseHereWithOne:
 		v.movedHere(phase == control.PhaseHereWithOne)
+	case control.PhaseOne:
+		v.step("create the volume", v.create)
+		v.use()
+		v.call(control.Kill, 1)
+		v.without(1)
+		v.step("write on one replica", v.more(300))
+		v.powerOff()
+	case control.PhaseKept:
+		v.step("publish to the node", func(ctx context.Context) (string, error) {
+			return v.published(ctx, control.TargetCall{Do: control.Publish})
+		})
+		v.csi.step("unstage the earlier publication", v.csi.unstage) // as kubelet does after the pod was deleted
+		v.again()
+		v.step("the discarded replica is not used", v.await(func(w replica.Witness) bool { return w.InSync == replica.SetOf(1) && w.Discarded == replica.SetOf(0) }))
+		v.call(control.Restart, 0)
+		v.step("publish to the node, again", func(ctx context.Context) (string, error) { // as csi-attacher does
+			return v.published(ctx, control.TargetCall{Do: control.Publish})
+		})
+		v.both() // the discarded replica was rebuilt in full
+		v.end()
+		v.step("delete the volume", func(ctx context.Context) (string, error) { return "", v.csi.target.remove(ctx, v.csi.name) })
 	case control.PhaseUnstage:
 		v.again()
 		v.both()
