@@ -95,7 +95,7 @@ driver's namespace. Who has it can read the passwords of the storage servers, an
 	fs.StringVar(&p.client.Controller, "controller", "deployment/spdkcsi-controller", "workload or pod of the controller")
 	fs.StringVar(&p.client.Container, "container", "spdkcsi-controller", "container of the driver in the controller's pod")
 	cmd.AddCommand(p.volumesCommand(), p.nodesCommand(), p.snapshotsCommand(), p.replicasCommand(), p.capacityCommand(), p.doctorCommand(), p.fenceCommand("fence"), p.fenceCommand("unfence"),
-		p.moveCommand())
+		p.moveCommand(), p.evacuateCommand())
 	return cmd
 }
 

@@ -52,3 +52,23 @@ func TestMoveCallsKubectl(t *testing.T) {
 	_, _, err = run(t, "move", "data")
 	require.ErrorContains(t, err, "--namespace is missing: kubectl config view")
 }
+
+func TestEvacuateShowsThePlan(t *testing.T) {
+	const up = `case "$*" in *"spdk-csi inventory --target=t0"*) echo '{"targets": [{"name": "t0"}]}'; exit;; esac
+`
+	calls := kubectlOf(t, up+cluster)
+	out, notes, err := run(t, "evacuate", "t0", "--parameter=target=t1")
+	require.NoError(t, err)
+	assert.Regexp(t, `shop +data +claim +1Gi +- +moved now\n`, out)
+	assert.Contains(t, notes, "Nothing was changed")
+	for _, call := range calls() {
+		assert.Regexp(t, `^(get --raw|exec) `, call)
+	}
+	out, _, err = run(t, "evacuate", "t0", "--parameter=target=t1", "--run")
+	require.ErrorContains(t, err, "the storage server is still in use by 1 claims")
+	assert.Contains(t, out, "0 moved, 0 prepared, 1 failed")
+	for _, args := range [][]string{{"evacuate"}, {"evacuate", "t0"}, {"evacuate", "t0", "--parameter=target=t0"}, {"evacuate", "t0", "--parameter=target=t1", "--run", "-o", "json"}} {
+		_, _, err = run(t, args...)
+		require.Error(t, err, args)
+	}
+}

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 )
 
 // moveLabel is the value of the label app of all objects that a move creates in the driver's
@@ -60,10 +62,17 @@ func (m Move) loadRecord(ctx context.Context) (*record, error) {
 	if err != nil || o == nil {
 		return nil, err
 	}
-	r := &record{configMap: o, state: o.text("data", keyState)}
-	if o.text("data", keyNamespace) != m.Namespace || o.text("data", keyClaimName) != m.Claim {
-		err = fmt.Errorf("it does not belong to claim %s", m.claimName())
+	r, err := parseRecord(o)
+	if err == nil && (o.text("data", keyNamespace) != m.Namespace || o.text("data", keyClaimName) != m.Claim) {
+		err = fmt.Errorf("ConfigMap %s/%s does not belong to claim %s", m.Client.Namespace, m.recordName(), m.claimName())
 	}
+	return r, err
+}
+
+// parseRecord returns the record that a ConfigMap contains.
+func parseRecord(o object) (*record, error) {
+	r := &record{configMap: o, state: o.text("data", keyState)}
+	var err error
 	for key, to := range map[string]*object{keyClaim: &r.claim, keyOld: &r.old, keyCopy: &r.copied} {
 		if text := o.text("data", key); err == nil && text != "" {
 			*to, err = parseObject([]byte(text))
@@ -73,12 +82,26 @@ func (m Move) loadRecord(ctx context.Context) (*record, error) {
 		err = json.Unmarshal([]byte(o.text("data", keyParameters)), &r.parameters)
 	}
 	if err == nil && (r.state == "" || r.claim.uid() == "" || r.old.uid() == "") {
-		err = fmt.Errorf("it is not complete")
+		err = errors.New("it is not complete")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ConfigMap %s/%s, the record of a move: %w", m.Client.Namespace, m.recordName(), err)
+		return nil, fmt.Errorf("ConfigMap %s, the record of a move: %w", o.name(), err)
 	}
 	return r, nil
+}
+
+// recordsOfMoves returns the records of all moves, by the UID of the original's PersistentVolume.
+func (c Client) recordsOfMoves(ctx context.Context) (map[string]*record, error) {
+	found, err := list[object](ctx, c, configMapObjects(c.Namespace).path, url.Values{"labelSelector": {"app=" + moveLabel}})
+	records := map[string]*record{}
+	for _, o := range found {
+		r, invalid := parseRecord(o)
+		if invalid != nil {
+			return nil, invalid
+		}
+		records[r.old.uid()] = r
+	}
+	return records, err
 }
 
 // createRecord records the begin of a move.

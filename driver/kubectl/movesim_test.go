@@ -133,11 +133,12 @@ func (c *moveCluster) read(path string) ([]byte, error) {
 		return json.Marshal(one)
 	}
 	name, _ := strings.CutPrefix(query.Get("fieldSelector"), "metadata.name=")
-	job, _ := strings.CutPrefix(query.Get("labelSelector"), "job-name=")
+	label, value, _ := strings.Cut(query.Get("labelSelector"), "=")
 	all := []object{}
 	for _, p := range slices.Sorted(maps.Keys(c.objects)) {
 		o := c.objects[p]
-		if p[:strings.LastIndex(p, "/")] == path && (name == "" || o.name() == name) && (job == "" || o.text("metadata", "labels", "job-name") == job) {
+		in := p[:strings.LastIndex(p, "/")] == path || path == allPodsPath && strings.Contains(p, "/pods/")
+		if in && (name == "" || o.name() == name) && (label == "" || o.text("metadata", "labels", label) == value) {
 			all = append(all, o)
 		}
 	}

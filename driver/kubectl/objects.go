@@ -14,13 +14,14 @@ const (
 	capacitiesPath  = "/apis/storage.k8s.io/v1/csistoragecapacities"
 	csiNodesPath    = "/apis/storage.k8s.io/v1/csinodes"
 	nodesPath       = "/api/v1/nodes"
+	allPodsPath     = "/api/v1/pods"
 	groupsPath      = "/apis"
 	snapshotGroup   = "snapshot.storage.k8s.io"
 	contentsPath    = "/apis/" + snapshotGroup + "/v1/volumesnapshotcontents"
 )
 
 type metadata struct {
-	Name, DeletionTimestamp string
+	Name, UID, DeletionTimestamp string
 }
 
 type persistentVolume struct {
