@@ -43,6 +43,20 @@ spdk-proxy call nvmf_create_subsystem nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-
 spdk-proxy call nvmf_subsystem_add_host nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d host=nqn.2014-08.org.nvmexpress:uuid:49947f8d-2e1a-516d-833c-28a15f408756
 `
 
+// movable gives Kubernetes a claim whose volume kubectl spdkgate can move. The stub of kubectl acts
+// as the API server.
+const movable = `
+cat >/run/kubernetes.json <<END
+{"/api/v1/namespaces/shop/persistentvolumeclaims/data": {"metadata": {"name": "data", "namespace": "shop", "uid": "u1", "resourceVersion": "1"}, "status": {"phase": "Bound"},
+  "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "spdkcsi-sc", "resources": {"requests": {"storage": "64Mi"}}, "volumeName": "pvc-1"}},
+ "/api/v1/persistentvolumes/pvc-1": {"metadata": {"name": "pvc-1", "uid": "u2", "resourceVersion": "2"}, "status": {"phase": "Bound"},
+  "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "spdkcsi-sc", "capacity": {"storage": "64Mi"}, "persistentVolumeReclaimPolicy": "Delete", "claimRef": {"namespace": "shop", "name": "data", "uid": "u1"},
+   "csi": {"driver": "csi.spdk.io", "volumeHandle": "storage-1:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"}}},
+ "/apis/apps/v1/namespaces/spdkcsi/deployments/spdkcsi-controller": {"metadata": {"name": "spdkcsi-controller"}, "spec": {"template": {"spec": {"containers": [{"name": "spdkcsi-controller"}]}}}},
+ "/apis/apps/v1/namespaces/spdkcsi/daemonsets/spdkcsi-node": {"metadata": {"name": "spdkcsi-node"}, "spec": {"template": {"spec": {"containers": [{"name": "spdkcsi-node"}]}}}}}
+END
+`
+
 var pages = []page{
 	{path: "docs/status.md", setup: installed},
 	{
@@ -68,8 +82,7 @@ echo DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n: >host1.key && c
 	{path: "docs/doctor.md", setup: controller, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []string{"--delete-volume"}},
 	{path: "docs/fencing.md", setup: controller + exportForWorker},
 	{
-		path: "docs/kubectl.md", leave: []string{"kubectl spdkgate move"}, // driver/kubectl and test/suites/e2e run it
-		setup: controller + `cd "$REPOSITORY"`, before: map[string]string{"kubectl spdkgate unfence": exportForWorker},
+		path: "docs/kubectl.md", setup: controller + `cd "$REPOSITORY"`, before: map[string]string{"kubectl spdkgate unfence": exportForWorker, "kubectl spdkgate move": movable},
 		// The program is already built, and nothing is installed on the host.
 		typed: map[string]string{"install bin/kubectl-spdkgate deploy": "mkdir /home/admin/bin && install deploy", "/usr/local/bin/": "/home/admin/bin/", "kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"},
 	},
@@ -92,9 +105,8 @@ cp "$CERTIFICATES/cluster-1-ca.crt" new-ca.crt`,
 			"rm /var/lib/kubelet": "mkdir -p /var/lib/kubelet/plugins/csi.spdk.io/used && touch /var/lib/kubelet/plugins/csi.spdk.io/used/storage-1:11111111-2222-4333-8444-555555555555",
 		},
 	},
-	// The tests in driver/kubectl and test/suites/e2e run kubectl spdkgate move, those in
-	// cmd/spdk-csi run the command, and those in deploy read the Job.
-	{path: "docs/moving.md", leave: []string{"kubectl spdkgate move", "kubectl apply -f deploy/kubernetes/move/job.yaml", "kubectl delete pvc data", "--delete-original", "spdk-csi move --volume"}},
+	// The tests in cmd/spdk-csi run spdk-csi move, and those in deploy read the Job.
+	{path: "docs/moving.md", setup: movable, leave: []string{"kubectl apply -f deploy/kubernetes/move/job.yaml", "kubectl delete pvc data", "--delete-original\\n", "spdk-csi move --volume"}},
 	{path: "docs/host-authentication.md", leave: []string{"nvme gen-dhchap-key"}}, // needs nvme-cli
 	{path: "docs/encryption.md"},
 	// The tests of cmd/spdk-csi run spdk-csi replica keep with a simulated API server.
