@@ -130,7 +130,8 @@ func (e Evacuation) planFor(v Volume, r *record, bound string, by []string) (pla
 	return PlanInUse, "in use: " + stop(by) + ", or add --prepare"
 }
 
-// usersOf returns the pods that name a volume's claim, and the nodes to which the volume is attached.
+// usersOf returns the pods that name a volume's claim, and the nodes to which the volume is
+// attached.
 func usersOf(v Volume, pods []claimUser, attached []volumeAttachment) (by []string) {
 	for _, p := range pods {
 		if p.Metadata.Namespace == v.Namespace && p.uses(v.Claim) {
