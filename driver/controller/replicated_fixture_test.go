@@ -28,7 +28,7 @@ type fakeWitnesses struct {
 	failAt  int // index of the call that fails with fail; 0 for all
 	// onPublish is called after the witness has been changed.
 	onPublish func()
-	// onGet is called before each read, with the number of reads so far.
+	// onGet is called in each read, with the number of reads so far, and may change the records.
 	onGet func(count int)
 	gets  int
 }
@@ -57,10 +57,12 @@ func (f *fakeWitnesses) with(name string, do func(*witness.Record) error) (witne
 }
 
 func (f *fakeWitnesses) Get(_ context.Context, name string) (witness.Record, error) {
-	if f.gets++; f.onGet != nil {
-		f.onGet(f.gets)
-	}
-	return f.with(name, func(*witness.Record) error { return nil })
+	return f.with(name, func(*witness.Record) error {
+		if f.gets++; f.onGet != nil {
+			f.onGet(f.gets)
+		}
+		return nil
+	})
 }
 
 func (f *fakeWitnesses) Create(_ context.Context, name string, places ...witness.Place) (witness.Record, error) {
