@@ -199,3 +199,40 @@ func TestProgressShowsEachLineOnce(t *testing.T) {
 	p.print("d\n{\n  \"kind\": \"x\"\n}\n")
 	assert.Equal(t, "waiting\na\nb\nc\nd\n", out.String())
 }
+
+// Between the last check and the deletion, a controller changes the claim, or another program
+// replaces it.
+func TestOnlyTheStoredClaimIsDeleted(t *testing.T) {
+	a := newAPI(t)
+	for name, change := range map[string]func(c *moveCluster){
+		"changed": func(c *moveCluster) {
+			c.objects[claimPath].set(map[string]any{"app": "changed"}, "metadata", "labels")
+			c.store(claimPath, c.objects[claimPath])
+		},
+		"replaced": func(c *moveCluster) {
+			delete(c.objects, claimPath)
+			c.put(claimPath, `{"metadata": {"name": "data", "namespace": "shop"}, "spec": {"volumeName": "pv-other"}, "status": {"phase": "Bound"}}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newMoveCluster(t)
+			m := c.move(a)
+			m.direct = func(ctx context.Context, verb, path string, body []byte) ([]byte, error) {
+				if verb == "delete" && change != nil {
+					change(c)
+					change = nil
+				}
+				return c.request(ctx, verb, path, body)
+			}
+			err := m.Run(t.Context())
+			if name == "replaced" {
+				require.ErrorIs(t, err, ErrOtherClaim)
+				assert.Equal(t, "pv-other", c.objects[claimPath].text("spec", "volumeName"))
+				return
+			}
+			require.NoError(t, err)
+			c.requireMoved(t, 1)
+			assert.Equal(t, map[string]string{"app": "changed"}, c.objects[claimPath].texts("metadata", "labels"))
+		})
+	}
+}
