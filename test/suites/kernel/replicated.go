@@ -17,6 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/replica"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -93,6 +97,10 @@ func (h *replicatedHost) on(m *Machine) func(context.Context, control.TargetCall
 			return nil, err
 		}
 		reply, err := h.do(ctx, c)
+		for status.Code(driver.Status(err)) == codes.Unavailable && ctx.Err() == nil { // sidecars repeat such calls
+			time.Sleep(time.Second)
+			reply, err = h.do(ctx, c)
+		}
 		if r, ok := reply[request.KeyReplicated]; ok && err == nil {
 			reply[control.VolumeID] = h.volumes[c.Volume].GetVolumeId()
 			h.mu.Lock()
