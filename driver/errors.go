@@ -111,6 +111,7 @@ var codesOf = []struct {
 	{mirror.ErrInvalid, codes.InvalidArgument},
 	{mirror.ErrBusy, codes.Aborted},
 	{mirror.ErrWait, codes.Unavailable},
+	{mirror.ErrUnreachable, codes.Unavailable},
 	{export.ErrNotReplicable, codes.InvalidArgument},
 	{request.ErrNoReplica, codes.Unavailable},
 	{request.ErrWitness, codes.Unavailable},

@@ -22,6 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/mirror"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -158,7 +159,7 @@ func TestErrorsMapToGRPCCodes(t *testing.T) {
 		codes.OutOfRange:         {volume.ErrOutOfRange},
 		codes.FailedPrecondition: {volume.ErrInUse, export.ErrForeign, volume.ErrStoreForbidden, request.ErrUnknownTarget, request.ErrNoCredentials, request.ErrElsewhere, request.ErrNotStaged, mount.ErrHoldsData, mount.ErrEmptyDevice, connect.ErrRefused, connect.ErrNoSubsystem, rpc(spdkrpc.MethodNotFound, -32601)},
 		codes.Aborted:            {request.ErrLeftBehind, fmt.Errorf("%w (%w)", request.ErrConflict, request.ErrLeftBehind), request.ErrInFlight, request.ErrBadToken, volume.ErrBusy, mount.ErrBusy, connect.ErrBusy, rpc(spdkrpc.OutcomeUnknown, 0), rpc(spdkrpc.Busy, -16)},
-		codes.Unavailable:        {volume.ErrStoreMissing, volume.ErrDropped, connect.ErrUnreachable, mount.ErrUnreadable, mount.ErrBroken, rpc(spdkrpc.Unreachable, 0), rpc(spdkrpc.WrongState, -1)},
+		codes.Unavailable:        {volume.ErrStoreMissing, volume.ErrDropped, connect.ErrUnreachable, mirror.ErrUnreachable, mount.ErrUnreadable, mount.ErrBroken, rpc(spdkrpc.Unreachable, 0), rpc(spdkrpc.WrongState, -1)},
 		codes.PermissionDenied:   {rpc(spdkrpc.Denied, jsonrpc.CodeForbidden), rpc(spdkrpc.Denied, 0)},
 		codes.Unauthenticated:    {rpc(spdkrpc.Denied, jsonrpc.CodeUnauthorized), rpc(spdkrpc.Unreachable, jsonrpc.CodeTooManyLogins)},
 		codes.DeadlineExceeded:   {context.DeadlineExceeded, connect.ErrTimeout},

@@ -68,6 +68,9 @@ func TestSilentServerIsDroppedByARestartedPlugin(t *testing.T) {
 		require.NoError(t, m.Drop(t.Context(), id))
 		assert.Equal(t, replica.SetOf(1-id), w.witness.InSync)
 		require.ErrorIs(t, m.Add(t.Context(), id), ErrUnreachable)
+		err = m.writeOne(t.Context(), id, replica.Superblock{Epoch: w.witness.Epoch, InSync: w.witness.InSync})
+		require.ErrorIs(t, err, ErrUnreachable)
+		assert.NotContains(t, err.Error(), "has changed")
 	}
 }
 

@@ -243,7 +243,10 @@ func (m *Mirror) writeOne(ctx context.Context, id replica.ID, s replica.Superblo
 	if state == replica.Ours {
 		state, err = m.judge(id, present)
 	}
-	if state != replica.Ours && state != replica.Blank {
+	switch {
+	case errors.Is(err, ErrUnreachable):
+		return err
+	case state != replica.Ours && state != replica.Blank:
 		return fmt.Errorf("the device has changed: %w", err)
 	}
 	if present.Epoch > s.Epoch {

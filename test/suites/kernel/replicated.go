@@ -147,9 +147,9 @@ func (h *replicatedHost) change(ctx context.Context, c control.TargetCall) error
 func (h *replicatedHost) onRebuild(f func()) {
 	h.api.mu.Lock()
 	defer h.api.mu.Unlock()
-	h.api.onStatus = func(status object) {
-		held := status["held"].(object)["replicas"].([]any)
-		if inSync := status["inSync"].([]any); len(held) == 2 && len(inSync) == 1 {
+	h.api.onStatus = func(stored object) {
+		held := stored["held"].(object)["replicas"].([]any)
+		if inSync := stored["inSync"].([]any); len(held) == 2 && len(inSync) == 1 {
 			h.api.onStatus = nil
 			f()
 		}
