@@ -17,7 +17,7 @@ const (
 
 // newEvacuation returns a cluster with volumes on storage-1: data is unused; used has a pod; lost
 // cannot be copied; free has no claim; one has no PersistentVolume; one is a snapshot.
-func newEvacuation(t *testing.T, a *api) (*moveCluster, Evacuation) {
+func newEvacuation(t *testing.T) (*moveCluster, Evacuation) {
 	c := newMoveCluster(t)
 	for claim, id := range map[string]string{"used": usedID, "lost": lostID} {
 		c.put("/api/v1/namespaces/lab/persistentvolumeclaims/"+claim, strings.ReplaceAll(`{"metadata": {"name": "CLAIM", "namespace": "lab", "uid": "u-CLAIM"}, "spec": {"volumeName": "pv-CLAIM"}, "status": {"phase": "Bound"}}`, "CLAIM", claim))
@@ -29,18 +29,12 @@ func newEvacuation(t *testing.T, a *api) (*moveCluster, Evacuation) {
 	c.put(volumesPath+"/pv-elsewhere", pv("pv-elsewhere", "lab", "elsewhere", idB, ""))
 	c.put(groupsPath, `{"metadata": {}, "groups": [{"name": "`+snapshotGroup+`"}]}`)
 	c.put(contentsPath+"/s", `{"metadata": {"name": "s"}, "spec": {"driver": "csi.spdk.io", "volumeSnapshotRef": {"namespace": "lab", "name": "snap"}}, "status": {"snapshotHandle": "`+snapA+`", "restoreSize": 1048576}}`)
-	m := c.move(a)
-	locked := a.run
-	a.run = func(input string) (string, string, int) {
-		out, notes, code := locked(input)
-		return strings.Replace(out, `"volumes":[`, `"volumes":[{"id": "`+orphanID+`", "name": "pvc-x"}, {"id": "`+usedID+`"}, `, 1), notes, code
-	}
-	return c, Evacuation{Move: m, Server: "storage-1"}
+	c.others = []any{map[string]any{"id": orphanID, "name": "pvc-x"}, map[string]any{"id": usedID}}
+	return c, Evacuation{Move: c.move(), Server: "storage-1"}
 }
 
 func TestEvacuationMovesUnusedVolumes(t *testing.T) {
-	a := newAPI(t)
-	c, e := newEvacuation(t, a)
+	c, e := newEvacuation(t)
 	plan, err := e.Plan(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, c.log, "nothing is changed")
@@ -90,10 +84,9 @@ func TestEvacuationMovesUnusedVolumes(t *testing.T) {
 
 // An evacuation that is interrupted at each of its changes is repeated.
 func TestInterruptedEvacuationIsContinued(t *testing.T) {
-	a := newAPI(t)
 	for at := 1; at <= changes; at++ {
 		c := newMoveCluster(t)
-		e := Evacuation{Move: c.move(a), Server: "storage-1"}
+		e := Evacuation{Move: c.move(), Server: "storage-1"}
 		plan, err := e.Plan(t.Context())
 		require.NoError(t, err)
 		c.interrupt(at, interruption{executed: at%2 == 0, kills: true})
@@ -110,7 +103,7 @@ func TestInterruptedEvacuationIsContinued(t *testing.T) {
 		assert.Equal(t, PlanMoved, plan[0].Plan)
 	}
 	c := newMoveCluster(t)
-	m := c.move(a)
+	m := c.move()
 	c.interrupt(4, interruption{kills: true})
 	require.ErrorIs(t, m.Run(t.Context()), errInterrupted)
 	c.interrupt(2, interruption{kills: true})
@@ -124,18 +117,15 @@ func TestInterruptedEvacuationIsContinued(t *testing.T) {
 }
 
 func TestEvacuationNeedsAnotherServer(t *testing.T) {
-	a := newAPI(t)
 	c := newMoveCluster(t)
 	for _, parameters := range []map[string]string{nil, {"lvstore": "lvs0"}, {"target": "storage-1"}, {"target": "storage-2, storage-1"}} {
-		e := Evacuation{Move: c.move(a), Server: "storage-1"}
+		e := Evacuation{Move: c.move(), Server: "storage-1"}
 		e.Parameters = parameters
 		_, err := e.Plan(t.Context())
 		require.ErrorIs(t, err, ErrNotMovable, "%v", parameters)
 	}
-	e := Evacuation{Move: c.move(a), Server: "storage-1"}
-	a.run = func(string) (string, string, int) {
-		return `{"targets": [{"name": "storage-1", "error": "down"}]}`, "", 1
-	}
+	e := Evacuation{Move: c.move(), Server: "storage-1"}
+	c.down = true
 	_, err := e.Plan(t.Context())
 	require.ErrorContains(t, err, "down", "what is on the storage server is unknown")
 }

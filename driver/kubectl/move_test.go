@@ -25,8 +25,8 @@ func (c *moveCluster) requireMoved(t *testing.T, data int) {
 }
 
 func TestMoveRecreatesTheClaim(t *testing.T) {
-	c, a := newMoveCluster(t), newAPI(t)
-	m := c.move(a)
+	c := newMoveCluster(t)
+	m := c.move()
 	require.NoError(t, m.Run(t.Context()))
 	c.requireMoved(t, 1)
 	claim := c.objects[claimPath]
@@ -79,7 +79,6 @@ const changes = 8
 // Each move is interrupted at each request that changes something, before and after the request is
 // executed. Then follows what people may do next.
 func TestInterruptedMoveLosesNothing(t *testing.T) {
-	a := newAPI(t)
 	repeat := func(c *moveCluster, m Move) { require.NoError(c.t, m.Run(c.t.Context())) }
 	for name, next := range map[string]func(c *moveCluster, m Move) (data int){
 		"repeat": func(c *moveCluster, m Move) int {
@@ -169,7 +168,7 @@ func TestInterruptedMoveLosesNothing(t *testing.T) {
 			for at := 1; at <= changes; at++ {
 				for _, how := range interruptions {
 					c := newMoveCluster(t)
-					m := c.move(a)
+					m := c.move()
 					c.interrupt(at, how)
 					err := m.Run(t.Context())
 					require.GreaterOrEqual(t, len(c.log), at)
@@ -211,11 +210,10 @@ func (c *moveCluster) requireNothingLost() {
 
 // The end of a move, and giving it up, are interrupted at each request that changes something.
 func TestInterruptedEndOfMoveCanBeRepeated(t *testing.T) {
-	a := newAPI(t)
 	for at := 1; at <= 4; at++ {
 		for _, how := range interruptions {
 			c := newMoveCluster(t)
-			m := c.move(a)
+			m := c.move()
 			require.NoError(t, m.Run(t.Context()))
 			c.interrupt(at, how)
 			if err := m.DeleteOriginal(t.Context()); err != nil {
@@ -233,7 +231,7 @@ func TestInterruptedEndOfMoveCanBeRepeated(t *testing.T) {
 	for at := 1; at <= 6; at++ {
 		for _, how := range interruptions {
 			c := newMoveCluster(t)
-			m := c.move(a)
+			m := c.move()
 			c.interrupt(changes-1, interruption{kills: true}) // before the claim is deleted
 			require.ErrorIs(t, m.Run(t.Context()), errInterrupted)
 			c.interrupt(at, how)

@@ -11,7 +11,6 @@ import (
 )
 
 func TestMoveRefusals(t *testing.T) {
-	a := newAPI(t)
 	for name, test := range map[string]struct {
 		change func(c *moveCluster, m *Move)
 		is     error
@@ -45,7 +44,7 @@ func TestMoveRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newMoveCluster(t)
-			m := c.move(a)
+			m := c.move()
 			test.change(c, &m)
 			stored := len(c.objects)
 			err := m.Run(t.Context())
@@ -63,7 +62,6 @@ func TestMoveRefusals(t *testing.T) {
 
 // What has changed since the volume was copied is checked before the claim is deleted.
 func TestClaimIsNotDeletedUnlessItCanBeReplaced(t *testing.T) {
-	a := newAPI(t)
 	for name, test := range map[string]struct {
 		change func(c *moveCluster, m *Move)
 		want   string
@@ -84,14 +82,10 @@ func TestClaimIsNotDeletedUnlessItCanBeReplaced(t *testing.T) {
 			c.put(copyPath, pv("pvc-"+copyUUID, "lab", claimName, copyID, ""))
 			c.objects[copyPath].set(map[string]any{"driver": "csi.spdk.io", "volumeHandle": copyID}, "spec", "csi")
 		}, `spec.claimRef.namespace is "lab", not "shop"`},
-		"used again":             {func(c *moveCluster, _ *Move) { c.startPod() }, "in use by pod user"},
-		"not locked":             {func(c *moveCluster, _ *Move) { c.storage[idA].lockedBy = "" }, "nodes could have attached the original"},
-		"locked by another move": {func(c *moveCluster, _ *Move) { c.storage[idA].lockedBy = "33333333-3333-4333-8333-333333333333" }, "nodes could have attached the original"},
-		"the storage server is down": {func(_ *moveCluster, m *Move) {
-			a.run = func(string) (string, string, int) {
-				return `{"targets": [{"name": "storage-1", "error": "down"}]}`, "", 1
-			}
-		}, "storage server storage-1 does not show"},
+		"used again":                 {func(c *moveCluster, _ *Move) { c.startPod() }, "in use by pod user"},
+		"not locked":                 {func(c *moveCluster, _ *Move) { c.storage[idA].lockedBy = "" }, "nodes could have attached the original"},
+		"locked by another move":     {func(c *moveCluster, _ *Move) { c.storage[idA].lockedBy = "33333333-3333-4333-8333-333333333333" }, "nodes could have attached the original"},
+		"the storage server is down": {func(c *moveCluster, _ *Move) { c.down = true }, "storage server storage-1 does not show"},
 		"Retain is refused": {func(c *moveCluster, m *Move) {
 			m.direct = func(ctx context.Context, verb, path string, body []byte) ([]byte, error) {
 				if verb == "replace" && path == oldPath {
@@ -103,7 +97,7 @@ func TestClaimIsNotDeletedUnlessItCanBeReplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newMoveCluster(t)
-			m := c.move(a)
+			m := c.move()
 			c.interrupt(4, interruption{kills: true}) // after the copy is recorded
 			require.ErrorIs(t, m.Run(t.Context()), errInterrupted)
 			c.interrupt(0, interruption{})
@@ -118,8 +112,8 @@ func TestClaimIsNotDeletedUnlessItCanBeReplaced(t *testing.T) {
 }
 
 func TestPreparedMoveIsContinued(t *testing.T) {
-	c, a := newMoveCluster(t), newAPI(t)
-	m := c.move(a)
+	c := newMoveCluster(t)
+	m := c.move()
 	c.startPod()
 	m.Prepare = true
 	require.NoError(t, m.Run(t.Context()), "pods may use the volume")
@@ -147,8 +141,8 @@ func TestPreparedMoveIsContinued(t *testing.T) {
 }
 
 func TestOriginalOfAnotherClaimIsNotDeleted(t *testing.T) {
-	c, a := newMoveCluster(t), newAPI(t)
-	m := c.move(a)
+	c := newMoveCluster(t)
+	m := c.move()
 	require.NoError(t, m.Run(t.Context()))
 	c.objects[oldPath].set("x", "spec", "claimRef", "uid")
 	require.ErrorIs(t, m.DeleteOriginal(t.Context()), ErrOtherClaim)
@@ -157,11 +151,11 @@ func TestOriginalOfAnotherClaimIsNotDeleted(t *testing.T) {
 }
 
 func TestKeysAreMounted(t *testing.T) {
-	c, a := newMoveCluster(t), newAPI(t)
+	c := newMoveCluster(t)
 	old := c.objects[oldPath]
 	old.set(map[string]any{"authentication": "dhchap"}, "spec", "csi", "volumeAttributes")
 	old.set(map[string]any{"name": "keys", "namespace": "spdkcsi"}, "spec", "csi", "nodeStageSecretRef")
-	m := c.move(a)
+	m := c.move()
 	m.Node = "worker-1"
 	require.NoError(t, m.Run(t.Context()))
 	path := jobObjects("spdkcsi").path + "/" + m.recordName()
@@ -203,7 +197,6 @@ func TestProgressShowsEachLineOnce(t *testing.T) {
 // Between the last check and the deletion, a controller changes the claim, or another program
 // replaces it.
 func TestOnlyTheStoredClaimIsDeleted(t *testing.T) {
-	a := newAPI(t)
 	for name, change := range map[string]func(c *moveCluster){
 		"changed": func(c *moveCluster) {
 			c.objects[claimPath].set(map[string]any{"app": "changed"}, "metadata", "labels")
@@ -216,7 +209,7 @@ func TestOnlyTheStoredClaimIsDeleted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newMoveCluster(t)
-			m := c.move(a)
+			m := c.move()
 			m.direct = func(ctx context.Context, verb, path string, body []byte) ([]byte, error) {
 				if verb == "delete" && change != nil {
 					change(c)

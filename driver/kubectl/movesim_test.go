@@ -30,6 +30,10 @@ type moveCluster struct {
 	interruptAt int
 	interruption
 	killed bool
+
+	// down means that the storage server does not respond. others contains its other volumes.
+	down   bool
+	others []any
 }
 
 // An interruption describes how a request fails. If executed is set, the request is executed, but
@@ -102,8 +106,11 @@ func (c *moveCluster) request(_ context.Context, verb, path string, body []byte)
 	if c.killed {
 		return nil, errInterrupted
 	}
-	if verb == "get" {
+	switch verb {
+	case "get":
 		return c.read(path)
+	case "exec":
+		return c.inventory()
 	}
 	c.log = append(c.log, verb+" "+path)
 	interrupted := len(c.log) == c.interruptAt
@@ -316,23 +323,22 @@ func (c *moveCluster) spdkCSI(old object, args []string) (string, error) {
 	return "copy: 1.0 GiB of 1.0 GiB\n" + string(text[:40]) + string(text[40:]) + "\ncopied and verified in 1s\n", nil
 }
 
-// inventory answers spdk-csi inventory in the controller's pod.
-func (c *moveCluster) inventory() string {
+// inventory runs spdk-csi inventory in the controller's pod.
+func (c *moveCluster) inventory() ([]byte, error) {
+	if c.down {
+		return []byte(`{"targets": [{"name": "storage-1", "error": "down"}]}`), Status(1)
+	}
 	volume := map[string]any{"id": idA}
 	if v := c.storage[idA]; v != nil && v.lockedBy != "" {
 		mover := hostname.Of(hostname.MoveNode(strings.TrimPrefix(idA, "storage-1:"), v.lockedBy))
 		volume["export"] = map[string]any{"hosts": []string{mover.NQN, mover.Multipath().NQN}}
 	}
-	text, err := json.Marshal(map[string]any{"targets": []any{map[string]any{"name": "storage-1", "volumes": []any{volume}}}})
-	require.NoError(c.t, err)
-	return string(text)
+	return json.Marshal(map[string]any{"targets": []any{map[string]any{"name": "storage-1", "volumes": append(c.others, volume)}}})
 }
 
 // move returns a move of the claim in the cluster.
-func (c *moveCluster) move(a *api) Move {
-	a.run = func(string) (string, string, int) { return c.inventory(), "", 0 }
-	client := a.Client
-	client.direct = c.request
+func (c *moveCluster) move() Move {
+	client := Client{Namespace: "spdkcsi", Controller: "deployment/spdkcsi-controller", Container: "spdkcsi-controller", direct: c.request}
 	out := &strings.Builder{}
 	return Move{
 		Client: client, Driver: "csi.spdk.io", Namespace: moveNS, Claim: claimName, Parameters: map[string]string{"target": "storage-2"},
