@@ -45,7 +45,7 @@ func (m Move) runJob(ctx context.Context, r *record, args []string, stop bool) (
 			return "", err
 		}
 		if job == nil {
-			return "", fmt.Errorf("Job %s/%s was deleted while it ran; repeat this command", m.Client.Namespace, r.name())
+			return "", fmt.Errorf("the Job %s/%s was deleted while it ran; repeat this command", m.Client.Namespace, r.name())
 		}
 		log, state, unread := m.jobLog(ctx, r)
 		switch {
@@ -60,7 +60,7 @@ func (m Move) runJob(ctx context.Context, r *record, args []string, stop bool) (
 		case hasCondition(job, "Complete"):
 			return log, unread
 		case hasCondition(job, "Failed"):
-			return "", errors.Join(fmt.Errorf("Job %s/%s failed: %s. Remove the cause, and repeat this command", m.Client.Namespace, r.name(), lastLine(log)), unread)
+			return "", errors.Join(fmt.Errorf("the Job %s/%s failed: %s. Remove the cause, and repeat this command", m.Client.Namespace, r.name(), lastLine(log)), unread)
 		}
 		if err := m.pause(ctx); err != nil {
 			return "", err
