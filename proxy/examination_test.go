@@ -63,7 +63,7 @@ func TestTenantCallsAreRefusedWhileTheTargetExaminesVolumes(t *testing.T) {
 }
 
 // If the target does not report whether it examines volumes, the proxy assumes that it does.
-func TestTenantCallsAreRefusedWhileTheExaminationIsUnknown(t *testing.T) {
+func TestTenantCallsAreRefusedUntilTheExaminationIsKnown(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease("v26.05"), ExamineListed: true, WaitForRPC: true}, oneTeam)
 	b.as(t, "team", "rpc_get_methods", "", http.StatusForbidden)
 	assert.Nil(t, targetInfoOf(t, b.as(t, "team", "spdkgate_target_get_info", "", http.StatusOK)).ExaminesVolumes)

@@ -76,7 +76,7 @@ func unpackAll(ctx context.Context, l lock, r recipe, arch string) (tree, error)
 		t["var/lib/dpkg/status.d/"+p.name] = entry{kind: tar.TypeReg, mode: 0o644, data: control} // for image scanners
 	}
 	if missing := t.missingLibraries(); len(missing) > 0 {
-		return nil, fmt.Errorf("files that programs need are in leftOut: %s", strings.Join(missing, ", "))
+		return nil, fmt.Errorf("leftOut excludes files that programs need: %s", strings.Join(missing, ", "))
 	}
 	for _, name := range linked {
 		t[name] = entry{kind: tar.TypeSymlink, mode: 0o777, link: "usr/" + name}

@@ -14,8 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The problems of volumes are known for each target that can be read, whatever the other targets
-// do.
+// The problems of volumes are reported for every target that can be read, even if others fail.
 func TestProblemsOfVolumesAreRead(t *testing.T) {
 	const absent = "5e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")

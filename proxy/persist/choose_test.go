@@ -99,8 +99,8 @@ func TestChosenFileIsKeptIfTargetReadThePreviousFile(t *testing.T) {
 	assert.False(t, w.saver.Status().Chosen.IsZero())
 }
 
-// The process that was running when the file was chosen is identified by its configuration, so
-// setting the clock back makes no difference.
+// The choice records which process had the replaced configuration. This process is not mistaken for
+// a restarted one, even if its start time appears to be later than the choice.
 func TestChosenFileIsKeptWhenTheClockIsSetBack(t *testing.T) {
 	w := newChoiceWorld(t)
 	w.target.restart(processAt(time.Now().Add(time.Hour)), populated())

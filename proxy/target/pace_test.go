@@ -65,7 +65,7 @@ func TestBurstsAreMeasuredByProbes(t *testing.T) {
 	assert.Equal(t, 2, started)
 }
 
-func TestWaitingCallsAreSentWithTheNextRound(t *testing.T) {
+func TestWaitingCallsAreSentInTheNextRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 1024, PerUser: 256})
 		burst(t, q, "a")

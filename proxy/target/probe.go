@@ -41,7 +41,7 @@ type probe struct {
 	pending *spdkrpc.Pending
 }
 
-// Probe queries the target and returns its state. The error is ctx's.
+// Probe queries the target and returns its state. The only possible error is ctx.Err().
 func (t *Target) Probe(ctx context.Context) (State, error) {
 	done := t.startProbe()
 	select {

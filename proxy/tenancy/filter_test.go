@@ -136,7 +136,7 @@ func FuzzFilter(f *testing.F) {
 		if m.Mutates {
 			g.owned = true
 			if _, scalar := maker.Result(m).(string); scalar {
-				return // the call itself created such an object
+				return // the name of the object that this call created: nothing to filter
 			}
 		}
 		kept, err := g.Answer(t.Context(), text, nil)
