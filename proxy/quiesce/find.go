@@ -58,8 +58,7 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 	}
 	b := list[0]
 	v := &volume{Snapshot: s, uuid: b.Name, names: append([]string{b.Name}, b.Aliases...), size: sizeOf(b)}
-	// A claim that allows reads and prevents all writes is harmless.
-	v.claimed = b.Claimed && (b.ClaimType == nil || *b.ClaimType != "read_many_write_none")
+	v.claimed = isWritten(b)
 	for _, alias := range b.Aliases {
 		if store, name, ok := strings.Cut(alias, "/"); ok {
 			v.store, v.lvol = store, name
@@ -78,6 +77,12 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 		v.external = *l.ExternalSnapshotName
 	}
 	return v, nil
+}
+
+// isWritten reports whether the owner of a claim may be writing to the bdev. Releases without claim
+// types have only claims that allow writes.
+func isWritten(b spdkrpc.BdevInfo) bool {
+	return b.Claimed && (b.ClaimType == nil || *b.ClaimType != "read_many_write_none")
 }
 
 func sizeOf(b spdkrpc.BdevInfo) uint64 { return b.NumBlocks * uint64(b.BlockSize) }
