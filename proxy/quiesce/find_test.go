@@ -12,11 +12,11 @@ import (
 func TestOnlyClaimsThatAllowWritesCount(t *testing.T) {
 	for _, c := range []struct {
 		claimed bool
-		kind    *string
+		kind    *spdkrpc.BdevInfoClaimType
 		want    bool
 	}{
-		{false, nil, false}, {true, nil, true}, {true, new("exclusive_write"), true}, {true, new("read_many_write_one"), true},
-		{true, new("read_many_write_shared"), true}, {true, new("read_many_write_none"), false}, {false, new("exclusive_write"), false},
+		{false, nil, false}, {true, nil, true}, {true, new(spdkrpc.BdevInfoClaimType("exclusive_write")), true}, {true, new(spdkrpc.BdevInfoClaimType("read_many_write_one")), true},
+		{true, new(spdkrpc.BdevInfoClaimType("read_many_write_shared")), true}, {true, new(spdkrpc.BdevInfoClaimType("read_many_write_none")), false}, {false, new(spdkrpc.BdevInfoClaimType("exclusive_write")), false},
 	} {
 		assert.Equal(t, c.want, isWritten(spdkrpc.BdevInfo{Claimed: c.claimed, ClaimType: c.kind}), "%+v", c)
 	}
