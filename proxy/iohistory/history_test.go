@@ -95,6 +95,27 @@ func TestLatencyIsKnownAfterOneOperation(t *testing.T) {
 	assert.Zero(t, samples[0].Write.Latency, "there was no operation")
 }
 
+// A bdev with a single operation in an hour has a history, whether it was a read or a write.
+func TestSingleOperationIsKept(t *testing.T) {
+	for _, write := range []bool{false, true} {
+		f := newFeed()
+		for _, n := range []uint64{60, 1, 0, 0} {
+			f.add(1, map[string]uint64{"a": n})
+			now := f.figures()
+			if write {
+				for i, v := range now.Volumes {
+					now.Volumes[i].IO = figures.IO{Write: v.IO.Read}
+				}
+			}
+			f.history.Note(now, nil)
+		}
+		samples := f.of("uuid-a")
+		require.Len(t, samples, 3, "writes %v", write)
+		assert.InDelta(t, 1.0/60, samples[0].Read.PerSecond+samples[0].Write.PerSecond, 0.001)
+		assert.Equal(t, write, samples[0].Write.PerSecond > 0)
+	}
+}
+
 func TestHistoryCoversOneHour(t *testing.T) {
 	f := newFeed()
 	for range 20 {

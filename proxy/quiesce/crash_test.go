@@ -350,6 +350,7 @@ func TestWatchdogThaws(t *testing.T) {
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 2, Do: spdktest.Close})
 	_, err := b.take(want("v0", "s0"))
 	require.NoError(t, err, "the snapshot was taken")
+	assert.Equal(t, 1, b.log.Count("volumes are still frozen"))
 	require.Eventually(t, func() bool { return len(b.entries()) == 0 }, time.Minute, 5*time.Millisecond)
 	assert.Equal(t, asExported, b.states("v0"))
 	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.recovered == 1 }, time.Minute, 5*time.Millisecond)
