@@ -3,6 +3,7 @@ package proxy
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -179,4 +180,34 @@ func TestSnapshotsAreNotRenamed(t *testing.T) {
 	b.call(t, "bdev_lvol_rename", `{"old_name":"lvs1/v","new_name":"w"}`)
 	assert.Equal(t, -19, b.post(rpcCall("bdev_lvol_delete_lvstore", `{"lvs_name":"lvs0"}`)).code(t))
 	b.call(t, "bdev_lvol_delete_lvstore", `{"lvs_name":"lvs1"}`)
+}
+
+// If any RPC of a call that changes volumes fails, the call fails.
+func TestChangesFailIfAnyRPCFails(t *testing.T) {
+	for method, params := range map[string]string{
+		"bdev_lvol_inflate": `{"name":"lvs0/v"}`, "bdev_lvol_decouple_parent": `{"name":"lvs0/v"}`, "bdev_lvol_resize": `{"name":"lvs0/v","size_in_mib":12}`,
+		"bdev_lvol_rename": `{"old_name":"lvs0/v","new_name":"w"}`, "bdev_lvol_delete": `{"name":"lvs0/v"}`, "bdev_lvol_set_read_only": `{"name":"lvs0/v"}`,
+		"bdev_lvol_snapshot": `{"lvol_name":"lvs0/v","snapshot_name":"t"}`, "bdev_lvol_clone": `{"snapshot_name":"lvs0/s","clone_name":"d"}`,
+		"bdev_lvol_rename_lvstore": `{"old_name":"lvs0","new_name":"lvs1"}`, "bdev_lvol_delete_lvstore": `{"lvs_name":"lvs0"}`,
+		"spdkgate_lvol_delete": `{"name":"lvs0/v"}`, "spdkgate_lvol_snapshot": `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"t"}]}`,
+	} {
+		t.Run(method, func(t *testing.T) {
+			b := newBench(t, "v26.05")
+			b.family(t)
+			for skip := 0; ; skip++ {
+				b.target.ForgetCalls()
+				b.target.Inject(spdktest.Fault{Skip: skip, Do: spdktest.Fail})
+				g := b.post(rpcCall(method, params))
+				b.target.ClearFaults()
+				calls := b.target.Calls()
+				i := slices.IndexFunc(calls, func(c spdktest.Call) bool { return c.Err != nil && c.Err.Code == jsonrpc.CodeInternalError })
+				if i < 0 {
+					assert.Equal(t, http.StatusOK, g.StatusCode, g.body)
+					assert.Positive(t, skip)
+					return
+				}
+				assert.Contains(t, g.body, `"error"`, calls[i].Method)
+			}
+		})
+	}
 }
