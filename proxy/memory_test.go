@@ -11,6 +11,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
 // takeMemory reserves more memory than a user may use, and returns the number of bytes.
@@ -81,4 +82,19 @@ func TestMemoryIsReleased(t *testing.T) {
 		_, total := b.proxy.gate.MemoryInUse("")
 		return total == 0
 	}, long, time.Millisecond)
+}
+
+// A message on a stream counts against the user's memory limit while its calls run.
+func TestMessagesOnStreamsNeedMemory(t *testing.T) {
+	b := newBench(t, "v26.05")
+	c := serve(t, b).stream("viewer", viewerPassword)
+	assert.NotEmpty(t, c.send(version).next().Result)
+	n := b.takeMemory("viewer")
+	refused := c.send(version).next()
+	require.NotNil(t, refused.Error)
+	assert.Equal(t, jsonrpc.CodeTooMany, refused.Error.Code)
+	b.proxy.gate.ReleaseFor("viewer", n)
+	assert.NotEmpty(t, c.send(version).next().Result)
+	require.NoError(t, c.ws.Close())
+	b.nothingIsHeld()
 }

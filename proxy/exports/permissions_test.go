@@ -2,6 +2,7 @@ package exports
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -61,6 +62,11 @@ func TestPlanPredictsRefusalsByTenantLimits(t *testing.T) {
 	require.Equal(t, spdkrpc.NoSpace, spdkrpc.KindOf(err))
 	assert.ErrorContains(t, err, "nvmf_subsystem_add_host: no space: tenant team: the quota is 3 hosts, of which 2 are used, and this call needs 2 more")
 	require.ErrorContains(t, plan(`{"listeners":1}`, `{"listeners":1}`, r), "nvmf_subsystem_add_listener: no space")
+	without := r
+	without.Allowed = slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == "nvmf_subsystem_add_host" })
+	err = plan(`{}`, `{}`, without)
+	require.Equal(t, spdkrpc.Denied, spdkrpc.KindOf(err))
+	require.ErrorContains(t, err, "nvmf_subsystem_add_host: denied: this user may not make this call: ask the administrator of this proxy for a role")
 	r.Key = &Key{Name: "other", Secret: "s"}
 	err = plan(`{}`, `{}`, r)
 	require.Equal(t, spdkrpc.Denied, spdkrpc.KindOf(err))
