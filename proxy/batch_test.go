@@ -152,7 +152,7 @@ func TestInterruptedBatchSkipsItsRemainingCalls(t *testing.T) {
 					_ = resp.Body.Close()
 				}
 			}()
-			require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+			require.Eventually(t, func() bool { return b.inFlight() == 1 }, long, time.Millisecond)
 			c.end(b, leave)
 			<-ended
 			require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 2 }, long, time.Millisecond)

@@ -213,3 +213,14 @@ func documented(t *testing.T, page, section, language string) (blocks []string) 
 		blocks, rest = append(blocks, block), left
 	}
 }
+
+// inFlight returns the number of calls of clients that the target is executing. The proxy's own
+// calls do not count.
+func (b *bench) inFlight() (n int) {
+	for user, load := range b.proxy.target.Loads() {
+		if user != "" {
+			n += load.InFlight
+		}
+	}
+	return n
+}

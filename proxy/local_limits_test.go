@@ -84,7 +84,7 @@ func TestLocalClientsAreLimited(t *testing.T) {
 	for range 5 {
 		s.program().send(`{"id":1,"method":"bdev_get_iostat"}`)
 	}
-	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 5 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return b.inFlight() == 5 }, long, time.Millisecond)
 	s.program().closed()
 	c := s.dial()
 	c.call(version)

@@ -312,7 +312,7 @@ func TestLocalConnectionsDrain(t *testing.T) {
 	idle.send(version).answered("1", 0)
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 300 * time.Millisecond})
 	slow.send(createMalloc)
-	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return b.inFlight() == 1 }, long, time.Millisecond)
 	s.stop()
 	require.Eventually(t, b.proxy.gate.Draining, long, time.Millisecond)
 	_, err = os.Lstat(path)

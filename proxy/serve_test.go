@@ -96,7 +96,7 @@ func TestDrainWaitsForRunningCalls(t *testing.T) {
 	// Delay the target's response until the test has made its checks.
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 300 * time.Millisecond})
 	slow.call(createMalloc)
-	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return b.inFlight() == 1 }, long, time.Millisecond)
 	s.stop()
 	require.Eventually(t, b.proxy.gate.Draining, long, time.Millisecond)
 
@@ -129,7 +129,7 @@ func TestDrainTimesOut(t *testing.T) {
 	s := serve(t, b)
 	slow := s.dial()
 	slow.call(createMalloc)
-	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return b.inFlight() == 1 }, long, time.Millisecond)
 	s.stop()
 	require.NoError(t, <-s.done)
 	assert.Len(t, b.log.Lines(t, "stopping although calls are still running"), 1)

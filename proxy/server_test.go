@@ -381,7 +381,7 @@ func TestDisconnectedClientIsDetected(t *testing.T) {
 		_, err := b.http.Client().Do(r)
 		failed <- err
 	}()
-	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return b.inFlight() == 1 }, long, time.Millisecond)
 	leave()
 	require.Error(t, <-failed)
 	require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 1 }, long, time.Millisecond)

@@ -153,7 +153,7 @@ func TestCallsByTheProxyDoNotDelayMessages(t *testing.T) {
 	s := serve(t, b)
 	c := s.stream("admin", adminPassword)
 	c.send(`{"id":"slow","method":"bdev_lvol_delete","params":{"name":"lvs0/v"}}`)
-	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return b.inFlight() == 1 }, long, time.Millisecond)
 	for range 3 {
 		assert.Equal(t, "1", string(c.send(`{"id":1,"method":"bdev_get_iostat"}`).next().ID))
 	}
@@ -253,7 +253,7 @@ func TestStoppingProxyDrainsItsStreams(t *testing.T) {
 	idle.send(version).next()
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 500 * time.Millisecond})
 	busy.send(createNamed("slow"))
-	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return b.inFlight() == 1 }, long, time.Millisecond)
 	s.stop()
 	assert.Equal(t, "spdkgate.draining", idle.next().Method)
 	assert.Equal(t, "spdkgate.draining", busy.next().Method)

@@ -12,6 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/driver/witness"
 )
 
 // Problems returns the most severe problem of each volume, or an empty condition if the volume has
@@ -35,20 +36,29 @@ func (c *Controller) problems(ctx context.Context, stores map[string]string) (ma
 	problems := map[string]volume.Condition{}
 	for name, o := range overviews {
 		for _, id := range ids[name] {
-			problems[id.String()] = o.Problem(id.UUID, stores[id.String()])
+			if problem, known := o.Problem(id.UUID, stores[id.String()]); known {
+				problems[id.String()] = problem
+			}
 		}
 	}
 	for _, id := range ids[""] { // the volume may be on any target
 		for _, o := range overviews {
-			if problem := o.Problem(id.UUID, stores[id.String()]); o.Has(id.UUID) || len(overviews) == 1 && len(wanted) == 1 {
+			problem, known := o.Problem(id.UUID, stores[id.String()])
+			if o.Has(id.UUID) || known && len(overviews) == 1 && len(wanted) == 1 {
 				problems[id.String()] = problem
 			}
 		}
 	}
 	for _, id := range ids[request.ReplicatedTarget] {
-		if problem, known := c.replicatedProblem(ctx, id.UUID); known {
-			problems[id.String()] = problem
+		problem, err := c.replicatedProblem(ctx, id.UUID)
+		if err != nil {
+			failure = errors.Join(failure, fmt.Errorf("replicated volume %s: %w", id.UUID, err))
+			if errors.Is(err, witness.ErrNotFound) {
+				continue
+			}
+			break // the API server probably does not respond to the other calls either
 		}
+		problems[id.String()] = problem
 	}
 	return problems, failure
 }
@@ -83,14 +93,13 @@ func (c *Controller) overviews(ctx context.Context, targets []placement.Target) 
 }
 
 // replicatedProblem returns the problem of a replicated volume that its witness records.
-func (c *Controller) replicatedProblem(ctx context.Context, id string) (problem volume.Condition, known bool) {
+func (c *Controller) replicatedProblem(ctx context.Context, id string) (problem volume.Condition, err error) {
 	if c.witnesses == nil {
-		return problem, false
+		return problem, fmt.Errorf("%w: enable the component replication", request.ErrUnsupported)
 	}
 	record, err := c.witnesses.Get(ctx, id)
 	if err != nil {
-		c.log.DebugContext(ctx, "the health of a replicated volume is unknown", "volume", id, "error", err)
-		return problem, false
+		return problem, err
 	}
 	var current, others []string
 	for _, r := range record.Witness.Replicas.IDs() {
@@ -104,5 +113,5 @@ func (c *Controller) replicatedProblem(ctx context.Context, id string) (problem 
 		problem = volume.Condition{Reason: "ReplicaMissing", Message: fmt.Sprintf(
 			"only the replica on storage server %s is current: the volume would not survive the loss of this server. The replica on %s is lost or being rebuilt", strings.Join(current, ", "), strings.Join(others, ", "))}
 	}
-	return problem, true
+	return problem, nil
 }

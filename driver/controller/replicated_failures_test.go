@@ -221,9 +221,9 @@ func TestMissingReplicaIsAHealthProblem(t *testing.T) {
 	b := newReplicatedController(t)
 	v, id := b.make(t)
 	b.withCredentials(t)
-	read := func() map[string]volume.Condition {
-		all, err := b.problems(t.Context(), map[string]string{v.GetVolumeId(): ""})
-		require.NoError(t, err)
+	var failure error
+	read := func() (all map[string]volume.Condition) {
+		all, failure = b.problems(t.Context(), map[string]string{v.GetVolumeId(): ""})
 		return all
 	}
 	w := &b.witnesses.records[id.UUID].Witness
@@ -240,9 +240,11 @@ func TestMissingReplicaIsAHealthProblem(t *testing.T) {
 	assert.Contains(t, problem.Message, "The replica on "+places[0].Server)
 	b.witnesses.fail = errors.New("no response from Kubernetes")
 	assert.Empty(t, read(), "unknown")
+	require.ErrorIs(t, failure, b.witnesses.fail)
 	b.witnesses.fail = nil
 	b.SetWitnesses(nil)
 	assert.Empty(t, read(), "unknown")
+	require.ErrorIs(t, failure, request.ErrUnsupported)
 }
 
 // Without the component replication, calls for replicated volumes report that it is missing, and

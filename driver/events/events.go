@@ -51,7 +51,9 @@ type Reporter struct {
 	Now func() time.Time // nil: time.Now
 
 	volumes map[key]*state
-	failure string // the error that was logged last; empty after a success
+	failed  map[string]time.Time // when the last attempt to write an Event in a namespace failed
+	failure string               // the error that was logged last; empty after a success
+	behind  bool                 // whether the last round has left Events for later rounds
 }
 
 // A key identifies a volume and its claim.
@@ -66,7 +68,6 @@ type state struct {
 	// Event about the end of a problem.
 	reported string
 	written  map[string]time.Time // when the last Event with each reason was written
-	failed   bool                 // whether the last attempt to write an Event failed
 }
 
 // Run writes Events until ctx ends.
@@ -103,9 +104,12 @@ func (r *Reporter) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.failed == nil {
+		r.failed = map[string]time.Time{}
+	}
 	stores := make(map[string]string, len(claims))
 	for _, c := range claims {
-		stores[c.Volume] = c.Store
+		stores[c.Volume] = cmp.Or(c.Store, stores[c.Volume])
 	}
 	problems, unknown := r.Problems(ctx, stores)
 	r.note(claims, problems)
@@ -147,28 +151,32 @@ type due struct {
 	kubernetes.Event
 	state *state
 	order int
+	// failed is when the last attempt in the namespace failed; zero if it succeeded.
+	failed time.Time
 }
 
 // report writes the Events that are due, the most urgent Events first.
 func (r *Reporter) report(ctx context.Context) error {
 	events := r.due()
-	created, calls, failed := 0, 0, map[string]error{} // by namespace
+	created, calls, failed := 0, 0, map[string]bool{} // by namespace
 	var first error
+	left := false
 	for _, e := range events {
-		if created == mostCreated || calls == mostCalls || len(failed) == mostFailures {
-			r.Log.WarnContext(ctx, "not all Events about the health of volumes were written in this round; the others follow", "due", len(events), "written", created)
+		if left = created == mostCreated || calls == mostCalls || len(failed) == mostFailures; left {
 			break
 		}
-		if failed[e.Claim.Namespace] != nil {
+		namespace := e.Claim.Namespace
+		if failed[namespace] {
 			continue
 		}
 		calls++
 		err := r.API.CreateEvent(ctx, e.Event)
-		if e.state.failed = err != nil && !errors.Is(err, kubernetes.ErrChanged); e.state.failed {
+		if err != nil && !errors.Is(err, kubernetes.ErrChanged) {
 			first = cmp.Or(first, err)
-			failed[e.Claim.Namespace] = err
+			failed[namespace], r.failed[namespace] = true, e.Time
 			continue
 		}
+		delete(r.failed, namespace)
 		if err == nil {
 			created++
 		} // otherwise, another process has written this Event
@@ -177,21 +185,26 @@ func (r *Reporter) report(ctx context.Context) error {
 			clear(e.state.written)
 		}
 	}
+	if left && !r.behind {
+		r.Log.WarnContext(ctx, "not all Events about the health of volumes were written in this round; the others follow", "due", len(events), "written", created)
+	}
+	r.behind = left
 	return first
 }
 
-// due returns the Events that must be written now, in order.
+// due returns the Events that must be written now, in order. Namespaces in which the last attempt
+// failed come last, beginning with the namespace that was tried the longest time ago.
 func (r *Reporter) due() []due {
 	var all []due
 	now := r.now()
 	for k, v := range r.volumes {
 		if v.rounds >= confirmations && v.mustReport(k.handle, now) {
-			all = append(all, due{r.eventOf(k, v, now), v, v.order()})
+			all = append(all, due{r.eventOf(k, v, now), v, v.order(), r.failed[v.claim.Namespace]})
 		}
 	}
 	slices.SortFunc(all, func(a, b due) int {
 		last := func(d due) int64 { return d.state.written[d.Reason].Unix() }
-		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(last(a), last(b)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.failed.Compare(b.failed), cmp.Compare(a.order, b.order), cmp.Compare(last(a), last(b)), cmp.Compare(a.Name, b.Name))
 	})
 	return all
 }
@@ -213,12 +226,9 @@ func (v *state) mustReport(handle string, now time.Time) bool {
 	return slotOf(handle, last) != slot && (v.reported != v.found.Reason || now.Sub(last) >= repeat/2)
 }
 
-// order returns the position of a state among the states that must be reported. Namespaces that
-// accept no Events come last.
+// order returns the position of a state among the states that must be reported.
 func (v *state) order() int {
 	switch {
-	case v.failed:
-		return 4
 	case v.found.Reason == "":
 		return 2
 	case v.reported == v.found.Reason:

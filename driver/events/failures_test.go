@@ -43,6 +43,41 @@ func TestRefusingNamespaceDoesNotStopOthers(t *testing.T) {
 	}
 }
 
+// However many volumes are in namespaces that accept no Events, each other namespace is reached soon,
+// and so is a namespace that accepts Events again.
+func TestRefusingNamespacesComeLast(t *testing.T) {
+	w := newWorld()
+	r := w.reporter()
+	for n := range 8 {
+		for bad := range 4 {
+			w.set(fmt.Sprintf("bad%d/a-%d", bad, n), "LvstoreMissing")
+		}
+	}
+	w.set("good/z", "VolumeMissing")
+	w.set("mid/y", "VolumeMissing")
+	recovered := false
+	w.refuse = func(e kubernetes.Event) error {
+		if strings.HasPrefix(e.Claim.Namespace, "bad") || e.Claim.Namespace == "mid" && !recovered {
+			return errors.New("HTTP status 500: failed calling webhook")
+		}
+		return nil
+	}
+	rounds := func(n int) (written []string) {
+		before := len(w.order)
+		for range n {
+			_ = r.round(t.Context())
+			w.now = w.now.Add(2 * time.Minute)
+		}
+		for _, e := range w.order[before:] {
+			written = append(written, e.Claim.Name)
+		}
+		return written
+	}
+	assert.Equal(t, []string{"good/z"}, rounds(5))
+	recovered = true
+	assert.Contains(t, rounds(3), "mid/y")
+}
+
 // If the API server does not respond, a round ends after a few attempts, and the Events are written
 // later.
 func TestEventsAreWrittenAfterAnOutage(t *testing.T) {

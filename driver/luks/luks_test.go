@@ -91,12 +91,12 @@ func TestRefusalsChangeNothing(t *testing.T) {
 		kind    error
 		says    string
 	}{
-		"wrong passphrase":                       {used, func(v *Volume) { v.Keys = keysOf(second, "") }, ErrWrongPassphrase, "nothing was changed"},
+		"wrong passphrase":                       {used, func(v *Volume) { v.Keys = keysOf(second, "") }, ErrWrongPassphrase, "Nothing was changed"},
 		"two wrong passphrases":                  {used, func(v *Volume) { v.Keys = keysOf(second, "yet another passphrase") }, ErrWrongPassphrase, SecretPrevious},
-		"wrong passphrase, never used":           {func(w *world) { w.header(2, subsystemNew); w.slots = []string{first} }, func(v *Volume) { v.Keys = keysOf(second, "") }, ErrWrongPassphrase, "nothing was changed"},
-		"wrong passphrase, read-only":            {used, func(v *Volume) { v.Keys, v.ReadOnly = keysOf(second, "yet another passphrase"), true }, ErrWrongPassphrase, "nothing was changed"},
-		"header without passphrases":             {func(w *world) { w.header(2, subsystemUsed) }, nil, ErrWrongPassphrase, "nothing was changed"},
-		"mark on a header that is in use":        {func(w *world) { used(w); w.marked = true }, func(v *Volume) { v.Keys = keysOf(second, "") }, ErrWrongPassphrase, "nothing was changed"},
+		"wrong passphrase, never used":           {func(w *world) { w.header(2, subsystemNew); w.slots = []string{first} }, func(v *Volume) { v.Keys = keysOf(second, "") }, ErrWrongPassphrase, "Nothing was changed"},
+		"wrong passphrase, read-only":            {used, func(v *Volume) { v.Keys, v.ReadOnly = keysOf(second, "yet another passphrase"), true }, ErrWrongPassphrase, "Nothing was changed"},
+		"header without passphrases":             {func(w *world) { w.header(2, subsystemUsed) }, nil, ErrWrongPassphrase, "Nothing was changed"},
+		"mark on a header that is in use":        {func(w *world) { used(w); w.marked = true }, func(v *Volume) { v.Keys = keysOf(second, "") }, ErrWrongPassphrase, "Nothing was changed"},
 		"no passphrase":                          {used, func(v *Volume) { v.Keys = nil }, ErrNoPassphrase, "node-publish-secret-name"},
 		"LUKS1":                                  {func(w *world) { w.header(1, "") }, nil, ErrNotEncrypted, "cryptsetup convert"},
 		"a file system":                          {func(w *world) { w.write(0, []byte("XFSB")) }, nil, ErrNotEncrypted, "holds xfs without encryption"},

@@ -87,7 +87,8 @@ func TestOverviewShowsTheProblemOfEachVolume(t *testing.T) {
 	for _, c := range []struct{ id, store, want string }{
 		{thin, "lvs0", "LvstoreFull"}, {thin, "", "LvstoreFull"}, {other.UUID, "lvs1", ""}, {missing, "lvs0", "VolumeMissing"}, {missing, "", "VolumeMissing"}, {missing, "lvs7", "LvstoreMissing"},
 	} {
-		problem := o.Problem(c.id, c.store)
+		problem, known := o.Problem(c.id, c.store)
+		assert.True(t, known)
 		assert.Equal(t, c.want, problem.Reason, "%s in %s", c.id, c.store)
 		assert.Equal(t, c.want != "" && c.want != "LvstoreFull", problem.Inaccessible)
 	}
@@ -107,11 +108,21 @@ func TestOverviewShowsTheProblemOfEachVolume(t *testing.T) {
 	for _, c := range []struct{ id, store, want string }{
 		{thin, "lvs0", "LvstoreMissing"}, {thin, "", "LvstoreMissing"}, {other.UUID, "lvs1", ""}, {missing, "lvs1", "VolumeMissing"},
 	} {
-		problem := o.Problem(c.id, c.store)
+		problem, known := o.Problem(c.id, c.store)
+		assert.True(t, known)
 		assert.Equal(t, c.want, problem.Reason, "%s in %s", c.id, c.store)
 		if c.store != "lvs0" {
 			assert.NotContains(t, problem.Message, "lvs0")
 		}
 	}
 	b.attachDisk(t, "lvs0")
+
+	// Nothing is known about volumes in an lvstore that the driver must not use.
+	b.Config.Stores = []string{"lvs0"}
+	o = read()
+	_, known := o.Problem(other.UUID, "lvs1")
+	assert.False(t, known)
+	_, known = o.Problem(thin, "lvs0")
+	assert.True(t, known)
+	b.Config.Stores = nil
 }

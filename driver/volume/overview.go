@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -16,14 +17,27 @@ type Overview struct {
 	lvols  map[string]spdkrpc.LvolInfo // by UUID
 	// incomplete reports whether an expected lvstore is not loaded.
 	incomplete bool
+	// excluded contains the names of loaded lvstores that the driver must not use.
+	excluded map[string]bool
 }
 
 // Overview lists the lvstores that the driver may use, and their lvols.
 func (s *Service) Overview(ctx context.Context) (Overview, error) {
-	o := Overview{target: s.Name, stores: map[string]Store{}, lvols: map[string]spdkrpc.LvolInfo{}}
+	o := Overview{target: s.Name, stores: map[string]Store{}, lvols: map[string]spdkrpc.LvolInfo{}, excluded: map[string]bool{}}
 	stores, err := s.Stores(ctx)
 	if o.incomplete = errors.Is(err, ErrStoreMissing); err != nil && !o.incomplete {
 		return o, err
+	}
+	all, listing := s.lvstores(ctx)
+	if listing != nil {
+		return o, fmt.Errorf("target %s: list lvstores: %w", s.Name, listing)
+	}
+	for _, l := range all {
+		usable := slices.ContainsFunc(stores, func(st Store) bool { return st.UUID == l.UUID })
+		if s.permits(l.Name) && !usable && o.incomplete && len(stores) == 0 {
+			return o, err // the lvstores that may be used are unknown
+		}
+		o.excluded[l.Name] = !usable
 	}
 	lvols, err := s.lvolsIn(ctx, stores)
 	if err != nil {
@@ -44,10 +58,16 @@ func (o Overview) Has(id string) bool {
 	return ok
 }
 
-// Problem returns the most severe problem of a volume. If there is none, the condition is empty.
-// store is the lvstore in which the volume was created; it may be empty. Users of the volume may
-// read the message, which therefore mentions no other volumes and lvstores.
-func (o Overview) Problem(id, store string) Condition {
+// Problem returns the most severe problem of a volume. If there is none, the condition is empty. If
+// the driver must not use the volume's lvstore, the problem is unknown. store is the lvstore in
+// which the volume was created; it may be empty. Users of the volume may read the message, which
+// therefore mentions no other volumes and lvstores.
+func (o Overview) Problem(id, store string) (problem Condition, known bool) {
+	problem = o.problem(id, store)
+	return problem, o.Has(id) || !o.excluded[store]
+}
+
+func (o Overview) problem(id, store string) Condition {
 	l, exists := o.lvols[id]
 	_, loaded := o.stores[store]
 	switch {
@@ -58,7 +78,7 @@ func (o Overview) Problem(id, store string) Condition {
 	case exists:
 		return Condition{}
 	case store != "" && !loaded:
-		return Condition{Inaccessible: true, Reason: ReasonStoreMissing, Message: fmt.Sprintf("lvstore %s, which contains this volume, is not loaded on storage server %s, so the volume cannot be used. An administrator must restore the lvstore's disk", store, o.target)}
+		return Condition{Inaccessible: true, Reason: ReasonStoreMissing, Message: fmt.Sprintf("lvstore %s, which contains this volume, is not loaded on storage server %s, or is hidden from the driver, so the volume cannot be used. An administrator must restore the lvstore's disk", store, o.target)}
 	case store == "" && o.incomplete:
 		return Condition{Inaccessible: true, Reason: ReasonStoreMissing, Message: fmt.Sprintf("an lvstore that may contain this volume is not loaded on storage server %s, so the volume cannot be used. An administrator must restore the lvstore's disk", o.target)}
 	}

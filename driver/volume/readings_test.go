@@ -46,7 +46,8 @@ func TestFailedReadIsReported(t *testing.T) {
 		"health":   func(ctx context.Context, s *Service) (any, error) { return s.Health(ctx, v.UUID) },
 		"overview": func(ctx context.Context, s *Service) (any, error) {
 			o, err := s.Overview(ctx)
-			return o.Problem(v.UUID, v.Store), err
+			problem, known := o.Problem(v.UUID, v.Store)
+			return []any{problem, known}, err
 		},
 		"inspection":     func(ctx context.Context, s *Service) (any, error) { return s.Inspect(ctx, nil) },
 		"nested":         func(ctx context.Context, s *Service) (any, error) { return s.Nested(ctx) },
