@@ -115,9 +115,7 @@ func TestOnlyCapsuleResponsesHaveAStatus(t *testing.T) {
 func TestISCSIConnectionsAreNotReleased(t *testing.T) {
 	c, err := New(HostOf("worker-1"), Options{})
 	require.NoError(t, err)
-	w, ok := c.(Watcher)
-	require.True(t, ok)
-	err = w.Release(t.Context(), Export{Transport: ISCSI, IQN: iqn1, Address: "192.0.2.1", Port: "3260"})
+	err = c.Release(t.Context(), Export{Transport: ISCSI, IQN: iqn1, Address: "192.0.2.1", Port: "3260"})
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "iscsi")
 }
