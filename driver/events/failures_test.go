@@ -43,8 +43,8 @@ func TestRefusingNamespaceDoesNotStopOthers(t *testing.T) {
 	}
 }
 
-// However many volumes are in namespaces that accept no Events, each other namespace is reached soon,
-// and so is a namespace that accepts Events again.
+// However many volumes are in namespaces that accept no Events, each other namespace is reached
+// soon, and so is a namespace that accepts Events again.
 func TestRefusingNamespacesComeLast(t *testing.T) {
 	w := newWorld()
 	r := w.reporter()
