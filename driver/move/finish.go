@@ -66,33 +66,41 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, 
 }
 
 // isComplete fails unless a volume is a complete copy of the original. The copy may already be
-// published to a node, which is possible only after the copy is complete.
+// published to a node, which is possible only after the copy is complete. A copy that is still
+// published to this machine is examined like any other: either it is unfinished, or an earlier call
+// was interrupted here.
 func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID, copyContext map[string]string) (err error) {
 	node := NodeOf(original, copied)
-	is, err := m.Controller.Inspect(ctx, copied, node)
-	switch {
-	case err != nil:
+	was, err := m.Controller.Inspect(ctx, copied, node)
+	if err != nil {
 		return err
-	case is.Published:
-		return ErrUnfinished
 	}
-	if is, err = m.Controller.Inspect(ctx, copied, PrepareNodeOf(original)); err != nil || is.Published {
+	if is, err := m.Controller.Inspect(ctx, copied, PrepareNodeOf(original)); err != nil || is.Published {
 		return cmp.Or(err, ErrUnfinished)
+	}
+	undo := func() error { // leaves the publication as it was
+		if was.Published {
+			return nil
+		}
+		return m.unpublish(copied.String(), node)
 	}
 	publishContext, mayFormat, err := m.publish(ctx, copied.String(), node, copyContext, onlyRead)
 	if errors.Is(err, export.ErrInUse) {
 		return nil
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, undo())
 	}
 	d, closeDevice, err := m.attach(ctx, node, publishContext, os.O_RDONLY)
 	if err != nil {
-		return err
+		return errors.Join(err, undo())
 	}
 	found, _, err := examine(d, original.String(), mayFormat)
 	if err == nil && (mayFormat || found == unfinished) {
 		return errors.Join(ErrUnfinished, closeDevice()) // the copy remains published, as it was during copying
+	}
+	if err != nil && was.Published {
+		return errors.Join(err, closeDevice())
 	}
 	return errors.Join(err, m.withdraw(closeDevice, copied.String(), node))
 }

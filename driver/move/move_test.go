@@ -73,19 +73,45 @@ func TestMoveCopiesTheVolume(t *testing.T) {
 	}
 	assert.Equal(t, mover, f.node[original.String()], "nodes still cannot attach it")
 
-	// An interrupted move has locked the copy, which may differ from the original.
+	// A repeated move or a deletion of the original was interrupted while it read the copy, which
+	// contains newer data than the original. The copy is complete, because it has no mark.
 	text := f.contents(copied)
 	text[0]++
 	require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))
 	f.node[copied.String()] = mover
 	_, err = f.mover().Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, ErrCopied)
-	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrUnfinished)
-	delete(f.node, copied.String())
+	assert.Equal(t, mover, f.node[copied.String()])
 
 	require.NoError(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil))
 	assert.NoFileExists(t, f.file(original.String()))
-	assert.Empty(t, f.node)
+	assert.Equal(t, text, f.contents(copied))
+	assert.Empty(t, f.node, "nodes can attach the copy")
+}
+
+// If the original of a copy cannot be deleted because a call fails, nodes can still attach the copy.
+func TestFailedDeletionLeavesTheCopyUsable(t *testing.T) {
+	for at := 1; ; at++ {
+		f := newFarm(t, random()[:chunkBytes])
+		_, err := f.mover().Copy(t.Context(), original, nil, nil)
+		require.NoError(t, err)
+		f.calls, f.failAt = 0, at
+		err = f.mover().DeleteOriginal(t.Context(), original, copied, nil)
+		if f.calls < at {
+			require.NoError(t, err)
+			require.Greater(t, at, 4)
+			return
+		}
+		if errors.Is(err, errInjected) {
+			f.failAt = 0
+			err = f.mover().DeleteOriginal(t.Context(), original, copied, nil)
+		}
+		if !errors.Is(err, ErrNotLocked) { // the original was unlocked before the failure
+			require.NoError(t, err, at)
+			assert.NoFileExists(t, f.file(original.String()), at)
+		}
+		assert.NotContains(t, f.node, copied.String(), at)
+	}
 }
 
 // If a move fails or is killed at any of its calls, the original remains unchanged, and a repeated

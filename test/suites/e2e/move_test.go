@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -67,11 +68,20 @@ func TestKubectlPluginMovesAVolume(t *testing.T) {
 	})
 	assert.Equal(t, second, n.sum("reader", "/volume/second"))
 
-	// Another move is prepared and given up.
+	// Another move is prepared and given up. Its copy is left to the administrator.
 	move[len(move)-1] = "thin=true"
+	before, err := env.driver.server.Objects(t.Context())
+	require.NoError(t, err)
 	env.plugin(t, append(move, "--prepare")...)
 	assert.Contains(t, env.plugin(t, "move", "data", "--namespace", n.name, "--keep-original"), "Nodes can attach the original "+moved)
 	assert.Equal(t, moved, n.handle("data"))
+	left, err = env.driver.server.Objects(t.Context())
+	require.NoError(t, err)
+	for _, object := range slices.Backward(left) { // subsystems before lvols
+		if !slices.Contains(before, object) {
+			require.NoError(t, env.driver.server.Remove(t.Context(), object))
+		}
+	}
 	n.run("delete", "pod", "reader")
 	n.run("delete", "pvc", "data")
 }

@@ -40,6 +40,14 @@ func (s *Server) Objects(ctx context.Context) ([]string, error) {
 	return found, nil
 }
 
+// Remove deletes an object that Objects has listed.
+func (s *Server) Remove(ctx context.Context, object string) error {
+	if nqn, ok := strings.CutPrefix(object, "subsystem "); ok {
+		return s.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: nqn})
+	}
+	return s.DeleteVolume(ctx, strings.TrimPrefix(object, "lvol "))
+}
+
 // IOPS returns the limit on a volume's I/O operations per second; 0 means none.
 func (s *Server) IOPS(ctx context.Context, uuid string) (uint64, error) {
 	bdevs, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &uuid})
