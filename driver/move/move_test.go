@@ -89,7 +89,8 @@ func TestMoveCopiesTheVolume(t *testing.T) {
 	assert.Empty(t, f.node, "nodes can attach the copy")
 }
 
-// If the original of a copy cannot be deleted because a call fails, nodes can still attach the copy.
+// If the original of a copy cannot be deleted because a call fails, nodes can still attach the
+// copy.
 func TestFailedDeletionLeavesTheCopyUsable(t *testing.T) {
 	for at := 1; ; at++ {
 		f := newFarm(t, random()[:chunkBytes])
