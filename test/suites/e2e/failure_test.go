@@ -110,7 +110,7 @@ func TestDeletedVolumeIsReportedByOneEvent(t *testing.T) {
 	n.bound("lost")
 	_, uuid, _ := strings.Cut(n.handle("lost"), ":")
 	require.NoError(t, env.driver.server.DeleteVolume(t.Context(), uuid))
-	n.event("lost", "VolumeMissing", uuid)
+	n.event("lost", "VolumeMissing", "does not have this volume")
 	time.Sleep(12 * time.Second) // two rounds
 	written := n.run("get", "events", "--field-selector=reportingComponent=csi.spdk.io", "--output=jsonpath={range .items[*]}{.involvedObject.name} {.reason}{end}")
 	assert.Contains(t, []string{"lost VolumeMissing", "lost VolumeMissinglost VolumeMissing"}, written, "two if a half hour has just ended")
