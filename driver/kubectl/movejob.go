@@ -34,7 +34,8 @@ func (m Move) moveArgs() []string {
 // an interrupted call has started the same Job, runJob waits for that Job. If a different Job of
 // the move is running, runJob fails or, if stop is set, stops it first.
 func (m Move) runJob(ctx context.Context, r *record, args []string, stop bool) (log string, err error) {
-	if err := m.startJob(ctx, r, args, stop); err != nil {
+	uid, err := m.startJob(ctx, r, args, stop)
+	if err != nil {
 		return "", err
 	}
 	fmt.Fprintf(m.Notes, "Job %s/%s runs spdk-csi %s\n", m.Client.Namespace, r.name(), strings.Join(args, " "))
@@ -46,6 +47,9 @@ func (m Move) runJob(ctx context.Context, r *record, args []string, stop bool) (
 		}
 		if job == nil {
 			return "", fmt.Errorf("the Job %s/%s was deleted while it ran; repeat this command", m.Client.Namespace, r.name())
+		}
+		if job.uid() != uid {
+			return "", fmt.Errorf("%w: another command has replaced the Job %s/%s. Wait until that command has ended, and repeat this command", ErrOtherMove, m.Client.Namespace, r.name())
 		}
 		log, state, unread := m.jobLog(ctx, r)
 		switch {
@@ -68,26 +72,28 @@ func (m Move) runJob(ctx context.Context, r *record, args []string, stop bool) (
 	}
 }
 
-// startJob creates the Job, unless it is running or was completed. It deletes other Jobs of the
-// move, and Jobs that have failed earlier.
-func (m Move) startJob(ctx context.Context, r *record, args []string, stop bool) error {
+// startJob creates the Job, unless it is running or was completed, and returns its UID. It deletes
+// other Jobs of the move, and Jobs that have failed earlier.
+func (m Move) startJob(ctx context.Context, r *record, args []string, stop bool) (uid string, err error) {
 	spec, err := m.jobSpec(ctx, r, args)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return m.await(ctx, func() (string, error) {
+	err = m.await(ctx, func() (string, error) {
 		job, err := m.find(ctx, jobObjects(m.Client.Namespace), r.name())
 		if err != nil {
 			return "", err
 		}
 		if job == nil {
-			_, err := m.create(ctx, jobObjects(m.Client.Namespace), object{"metadata": m.jobMetadata(r), "spec": spec})
+			job, err := m.create(ctx, jobObjects(m.Client.Namespace), object{"metadata": m.jobMetadata(r), "spec": spec})
+			uid = job.uid()
 			return "", err
 		}
 		ended := hasCondition(job, "Complete") || hasCondition(job, "Failed")
 		if !job.terminated() {
 			if slices.Equal(argsOf(job), argsOf(object{"spec": spec})) && r.owns(job) {
 				if log, _, err := m.jobLog(ctx, r); !ended || err != nil || hasCondition(job, "Complete") && log != "" {
+					uid = job.uid()
 					return "", err
 				}
 			} else if !ended && !stop {
@@ -99,6 +105,7 @@ func (m Move) startJob(ctx context.Context, r *record, args []string, stop bool)
 		}
 		return fmt.Sprintf("Job %s/%s of an earlier command is being deleted, but its pod does not end. Repeat this command later", m.Client.Namespace, r.name()), nil
 	})
+	return uid, err
 }
 
 func (m Move) jobMetadata(r *record) map[string]any {

@@ -229,3 +229,21 @@ func TestOnlyTheStoredClaimIsDeleted(t *testing.T) {
 		})
 	}
 }
+
+// If another command replaces the Job of a move, the end of that Job is not mistaken for the end of
+// the first one.
+func TestReplacedJobIsRecognized(t *testing.T) {
+	c := newMoveCluster(t)
+	m := c.move()
+	m.Client.direct = func(ctx context.Context, verb, path string, body []byte) ([]byte, error) {
+		response, err := c.request(ctx, verb, path, body)
+		for at, o := range c.objects {
+			if verb == "create" && strings.Contains(at, "/jobs/") {
+				o.set("another", "metadata", "uid")
+			}
+		}
+		return response, err
+	}
+	require.ErrorIs(t, m.Run(t.Context()), ErrOtherMove)
+	c.requireNothingLost()
+}

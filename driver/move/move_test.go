@@ -92,6 +92,7 @@ func TestMoveCopiesTheVolume(t *testing.T) {
 // If the original of a copy cannot be deleted because a call fails, nodes can still attach the
 // copy.
 func TestFailedDeletionLeavesTheCopyUsable(t *testing.T) {
+	published := 0
 	for at := 1; ; at++ {
 		f := newFarm(t, random()[:chunkBytes])
 		_, err := f.mover().Copy(t.Context(), original, nil, nil)
@@ -101,7 +102,11 @@ func TestFailedDeletionLeavesTheCopyUsable(t *testing.T) {
 		if f.calls < at {
 			require.NoError(t, err)
 			require.Greater(t, at, 4)
+			assert.Equal(t, 2, published, "the copy could not be detached or unpublished")
 			return
+		}
+		if f.node[copied.String()] != "" {
+			published++
 		}
 		if errors.Is(err, errInjected) {
 			f.failAt = 0

@@ -127,7 +127,7 @@ func (m *stepper) keepReplica(s world) {
 			}
 		}
 		// The administrator accepts the loss of the writes that the replica lacks. A replica that
-		// is being rebuilt contains a mixture, which nobody may use.
+		// is being rebuilt contains a mixture of old and new data.
 		t.Replicas[id].Lacks, t.Replicas[id].Discarded = s.incomplete(id), false
 		m.add(t, kept, 0, id, "")
 	}

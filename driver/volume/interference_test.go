@@ -20,6 +20,18 @@ func (b *testService) through(c spdkrpc.Caller) *Service {
 	return b.Target.Service(spdkrpc.NewClient(c))
 }
 
+// If a disk that contains an lvstore is not visible, it is unknown which lvstores can be used, so
+// no volume has a known problem.
+func TestOverviewNeedsTheDisksOfLvstores(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	_, err := b.through(&drivertest.FirstCall{Caller: b.fault, Method: "bdev_get_bdevs", Before: func(context.Context, any) error {
+		return &spdkrpc.Error{Kind: spdkrpc.NoSuchDevice, Message: "hidden"}
+	}}).Overview(t.Context())
+	require.ErrorIs(t, err, ErrStoreMissing)
+	_, err = b.Overview(t.Context())
+	require.NoError(t, err)
+}
+
 // A detachment with an unknown outcome counts as done only if the clone no longer has the snapshot
 // as its parent.
 func TestUnknownOutcomeOfADetachmentIsReadBack(t *testing.T) {
