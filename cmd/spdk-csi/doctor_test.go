@@ -37,28 +37,36 @@ func newTarget(t *testing.T) *spdkrpc.Client {
 	return newTargets(t, 1)[0]
 }
 
+// startTarget starts a simulated target with an lvstore lvs0 behind a stand-in proxy, and returns
+// the URL of the proxy.
+func startTarget(t *testing.T, o spdktest.Options) (rpc *spdkrpc.Client, url string) {
+	t.Helper()
+	sim, err := spdktest.Start(o)
+	require.NoError(t, err)
+	socket := spdkrpc.NewSocket(sim.Socket())
+	gateway := httptest.NewServer(forward(socket))
+	t.Cleanup(func() {
+		gateway.Close()
+		assert.NoError(t, socket.Close())
+		assert.NoError(t, sim.Close())
+	})
+	rpc = spdkrpc.NewClient(socket)
+	_, err = rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk"), NumBlocks: 100 << 8, BlockSize: 4096})
+	require.NoError(t, err)
+	_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: "lvs0"})
+	require.NoError(t, err)
+	return rpc, gateway.URL
+}
+
 // newTargets starts simulated targets t0, t1 and so on, each with an lvstore lvs0, and writes a
 // configuration that contains them.
 func newTargets(t *testing.T, count int) (clients []*spdkrpc.Client) {
 	t.Helper()
 	var nodes, tokens []string
 	for i := range count {
-		sim, err := spdktest.Start(spdktest.Options{})
-		require.NoError(t, err)
-		socket := spdkrpc.NewSocket(sim.Socket())
-		gateway := httptest.NewServer(forward(socket))
-		t.Cleanup(func() {
-			gateway.Close()
-			assert.NoError(t, socket.Close())
-			assert.NoError(t, sim.Close())
-		})
-		nodes = append(nodes, fmt.Sprintf(`{"name": "t%d", "rpcURL": "%s", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "lvstores": ["lvs0"]}`, i, gateway.URL))
+		rpc, url := startTarget(t, spdktest.Options{})
+		nodes = append(nodes, fmt.Sprintf(`{"name": "t%d", "rpcURL": "%s", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "lvstores": ["lvs0"]}`, i, url))
 		tokens = append(tokens, fmt.Sprintf(`{"name": "t%d", "username": "u", "password": "p"}`, i))
-		rpc := spdkrpc.NewClient(socket)
-		_, err = rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk"), NumBlocks: 100 << 8, BlockSize: 4096})
-		require.NoError(t, err)
-		_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: "lvs0"})
-		require.NoError(t, err)
 		clients = append(clients, rpc)
 	}
 	configure(t, `{"nodes": [`+strings.Join(nodes, ", ")+`]}`, `{"rpcTokens": [`+strings.Join(tokens, ", ")+`]}`)

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,21 +28,9 @@ func newLoopTargets(t *testing.T, names ...string) (rpc map[string]*spdkrpc.Clie
 	var nodes, tokens []string
 	for _, name := range names {
 		files[name] = t.TempDir()
-		sim, err := spdktest.Start(spdktest.Options{DataDir: files[name]})
-		require.NoError(t, err)
-		socket := spdkrpc.NewSocket(sim.Socket())
-		gateway := httptest.NewServer(forward(socket))
-		t.Cleanup(func() {
-			gateway.Close()
-			assert.NoError(t, socket.Close())
-			assert.NoError(t, sim.Close())
-		})
-		rpc[name] = spdkrpc.NewClient(socket)
-		_, err = rpc[name].BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk"), NumBlocks: 100 << 8, BlockSize: 4096})
-		require.NoError(t, err)
-		_, err = rpc[name].BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk", LvsName: "lvs0"})
-		require.NoError(t, err)
-		nodes = append(nodes, fmt.Sprintf(`{"name": %q, "rpcURL": %q, "targetType": "loop", "targetAddr": "127.0.0.1", "loopDir": %q, "lvstores": ["lvs0"]}`, name, gateway.URL, files[name]))
+		var url string
+		rpc[name], url = startTarget(t, spdktest.Options{DataDir: files[name]})
+		nodes = append(nodes, fmt.Sprintf(`{"name": %q, "rpcURL": %q, "targetType": "loop", "targetAddr": "127.0.0.1", "loopDir": %q, "lvstores": ["lvs0"]}`, name, url, files[name]))
 		tokens = append(tokens, fmt.Sprintf(`{"name": %q, "username": "u", "password": "p"}`, name))
 	}
 	configure(t, `{"nodes": [`+strings.Join(nodes, ", ")+`]}`, `{"rpcTokens": [`+strings.Join(tokens, ", ")+`]}`)
